@@ -1,0 +1,234 @@
+"""Files that are either whole or absent: JSON, tensors and tables, written beside their place, fsynced, and moved into it."""
+
+import errno
+import json
+import math
+import os
+import re
+import secrets
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar, cast
+
+import pandas as pd
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+_T = TypeVar("_T")
+
+TEMPORARY = ".*.tmp"
+"""Glob of the files that a killed write leaves behind (`atomic_path` names its temporaries so)."""
+
+
+class RunError(ValueError):
+    """A run directory or one of its files is missing, truncated, foreign, or in use; the message names the file."""
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it is fsynced and takes `path`'s place, on any error it is removed.
+
+    Parent directories are made.
+
+    Raises:
+        OSError: naming `path`, when the disk is full or not writable; what `path` held before is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _fsync_directory(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.filename not in (None, str(temporary), temporary):
+            raise  # the body failed on some other file, which its error names
+        raise _write_error(path, error) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _write_error(path: Path, error: OSError) -> OSError:
+    reason = error.strerror or str(error)
+    return OSError(error.errno or errno.EIO, f"{reason}; nothing was written, an earlier version is kept", str(path))
+
+
+def _fsync_directory(directory: Path) -> None:
+    """Make a rename durable; some systems cannot open a directory, and there the rename alone has to do."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def canonical_json(value: object, where: str = "value") -> str:
+    """One text for one value: keys sorted, floats by repr, tuples as lists; the input of `digest`.
+
+    Raises:
+        ValueError: for NaN, infinities, keys that are not strings and values JSON does not have, naming the key.
+    """
+    _require_json(value, where)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _require_json(value: object, where: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where} is {value}: only finite numbers are allowed (write None for a missing value)")
+    if isinstance(value, dict):
+        for key, item in cast("dict[object, object]", value).items():
+            if not isinstance(key, str):
+                raise ValueError(f"{where} has the key {key!r}: keys must be strings")
+            _require_json(item, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(cast("list[object]", value)):
+            _require_json(item, f"{where}[{i}]")
+    elif value is not None and not isinstance(value, str | int | float):
+        raise ValueError(
+            f"{where} is a {type(value).__name__} ({value!r:.80}), not None, bool, int, float, str, list, tuple or dict"
+        )
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON value (strict: no NaN); raises as `canonical_json` and `atomic_path`."""
+    _require_json(value, path.stem)
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> object:
+    """Read a JSON file.
+
+    Raises:
+        RunError: if it is missing or not valid JSON, naming the file and the place.
+    """
+
+    def parse(file: Path) -> object:
+        return cast(object, json.loads(file.read_text(encoding="utf-8")))
+
+    return _read(path, parse, (ValueError,), "JSON")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write named tensors and text metadata as safetensors (values are stored contiguous and on the CPU)."""
+    # clone() only where two names share storage, which the format refuses
+    stored: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        value = tensor.detach().cpu().contiguous()
+        pointer = value.untyped_storage().data_ptr()
+        stored[name] = value.clone() if pointer in seen or value.untyped_storage().nbytes() > value.nbytes else value
+        seen.add(pointer)
+    with atomic_path(path) as temporary:
+        try:
+            save_file(stored, temporary, metadata=None if metadata is None else dict(metadata))
+        except SafetensorError as error:
+            raise OSError(_errno_in(str(error)), str(error)) from error
+
+
+def _errno_in(message: str) -> int:
+    """The errno that safetensors gives in its text only."""
+    match = re.search(r"(?:os error |code: )(\d+)", message)
+    return int(match[1]) if match else errno.EIO
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file, on the CPU.
+
+    Raises:
+        RunError: if it is missing or truncated.
+    """
+    return _read(path, load_file, (SafetensorError,), "safetensors")
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Read the text metadata of a safetensors file; raises as `read_tensors`."""
+
+    def metadata(file: Path) -> dict[str, str]:
+        with safe_open(file, framework="pt") as opened:
+            return dict(opened.metadata() or {})
+
+    return _read(path, metadata, (SafetensorError,), "safetensors")
+
+
+def write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write a table as Parquet, which keeps column types and index.
+
+    Raises:
+        ValueError: if a column has no single type, naming file and column.
+    """
+    with atomic_path(path) as temporary:
+        try:
+            table.to_parquet(temporary)
+        except OSError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: this table cannot be stored: {error}") from error
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a table back as it was written.
+
+    Raises:
+        RunError: if it is missing or truncated.
+    """
+    return _read(path, pd.read_parquet, (ValueError, OSError), "Parquet")
+
+
+def _read(path: Path, read: Callable[[Path], _T], broken: tuple[type[Exception], ...], what: str) -> _T:
+    if not path.is_file():
+        raise RunError(f"{path} does not exist")
+    try:
+        return read(path)
+    except broken as error:
+        raise RunError(
+            f"{path} is not a whole {what} file ({error}): it was truncated or changed; delete it to redo it"
+        ) from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one line, durably; a last line torn by a kill is dropped first, with a warning.
+
+    Raises:
+        OSError: naming `path`, when the line cannot be written whole; the file is then as before.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b", buffering=0) as file:
+        whole = file.seek(0, os.SEEK_END)
+        if whole:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.seek(0)
+                whole = len(_whole_lines(path, file.readall()))
+        try:
+            file.truncate(whole)
+            remaining = memoryview(f"{line}\n".encode())
+            while remaining:
+                remaining = remaining[file.write(remaining) :]
+            os.fsync(file.fileno())
+        except OSError as error:
+            file.truncate(whole)
+            raise _write_error(path, error) from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """The whole lines of a file (none if it does not exist); a last line torn by a kill is left out, with a warning."""
+    if not path.exists():
+        return []
+    return _whole_lines(path, path.read_bytes()).decode("utf-8").split("\n")[:-1]
+
+
+def _whole_lines(path: Path, content: bytes) -> bytes:
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        warnings.warn(f"{path}: the last line was cut off by a kill and is dropped", stacklevel=3)
+    return whole

@@ -1,0 +1,50 @@
+"""What a result depends on besides its configuration: code, versions, threads and machine."""
+
+import hashlib
+import os
+import platform
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+_PACKAGES = ("torch", "transformer-lens", "transformers", "tokenizers", "datasets", "numpy", "pandas")
+
+DECIDES_BITS = ("hc_lens", "code", "python", *_PACKAGES, "threads", "device", "machine")
+"""The entries of `provenance` that must agree for results to be bit-equal; the rest (the date) may differ."""
+
+
+@cache
+def code_version() -> str:
+    """SHA-256 over the names and contents of the package's Python files, as they are on disk."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        digest.update(f"{file.relative_to(root).as_posix()}\x1f".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def provenance() -> dict[str, str | int]:
+    """Versions, code, threads, device, machine and date (UTC), as stored with every run."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    machine = f"{platform.system()} {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} CPUs"
+    return {
+        "hc_lens": _version("hc-lens"),
+        "code": code_version(),
+        "python": platform.python_version(),
+        **{package: _version(package) for package in _PACKAGES},
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "machine": machine,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
