@@ -1,17 +1,39 @@
-"""What a first import costs, checked in a fresh interpreter."""
+"""What a first import costs, and which names the package offers, checked in a fresh interpreter."""
 
+import importlib
 import subprocess
 import sys
 
-HEAVY = ("torch", "transformer_lens", "transformers", "pandas", "datasets", "numpy", "plotly")
+import pytest
+
+import hc_lens
+
+HEAVY = ("torch", "transformer_lens", "transformers", "pandas", "datasets", "numpy", "plotly", "tyro")
 
 
-def loaded_after(code: str) -> set[str]:
-    """Which of the heavy modules a fresh interpreter has loaded after running `code`."""
-    probe = f"{code}\nimport sys\nprint(*[name for name in {HEAVY!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    return set(done.stdout.splitlines()[-1].split())
+def output_of(code: str) -> list[str]:
+    """The words that a fresh interpreter prints last when it runs `code`."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1].split()
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    assert loaded_after("import hc_lens") == set()
+@pytest.mark.parametrize("code", ["import hc_lens", "from hc_lens.cli import main; main(['--help'])"])
+def test_nothing_heavy_is_loaded_by_the_package_or_by_help(code: str) -> None:
+    assert output_of(f"{code}\nimport sys\nprint('loaded', *[name for name in {HEAVY!r} if name in sys.modules])") == ["loaded"]
+
+
+def test_every_public_name_is_the_object_of_its_home_module() -> None:
+    assert sorted(hc_lens._HOME) == hc_lens.__all__ == sorted(hc_lens.__all__)
+    for name, home in hc_lens._HOME.items():
+        assert getattr(hc_lens, name) is getattr(importlib.import_module(f"hc_lens.{home}"), name)
+    assert set(hc_lens.__all__) <= set(dir(hc_lens))
+
+
+def test_a_function_is_not_hidden_by_the_submodule_of_the_same_name() -> None:
+    code = "import hc_lens.prune, hc_lens\nfrom hc_lens.prune import PruneConfig\nprint(callable(hc_lens.prune))"
+    assert output_of(code) == ["True"]
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'load_modle'"):
+        _ = hc_lens.load_modle  # type: ignore[attr-defined]
