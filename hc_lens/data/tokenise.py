@@ -1,0 +1,157 @@
+"""How a tokenizer writes a sentence pair, and the on-disk cache of what it wrote."""
+
+import hashlib
+import json
+import logging
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import datasets.config
+import pyarrow as pa
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from hc_lens.data.task import Split
+
+PAIR_SEPARATOR = "\n"
+"""Put before the second sentence when the tokenizer has no separator token for pairs (GPT-2, Llama, GPT-NeoX)."""
+
+ON_DISK_ROWS = 5_000
+"""Splits below this many rows are not cached on disk: tokenising again costs no more than reading the cache file."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class PairTokenizer:
+    """How one tokenizer writes a sentence pair in at most `max_length` tokens, cut from the end of the longer sentence.
+
+    Pairs follow the tokenizer's own template where that separates the sentences (`[CLS] A [SEP] B [SEP]`,
+    `<s> A </s></s> B </s>`): `frame` is then None. A tokenizer without a separator token in its pairs (GPT-2) gets the first
+    sentence, `PAIR_SEPARATOR` and the second, between the special tokens that it puts before and after a single text: the two
+    lists of `frame`.
+    """
+
+    tokenizer: PreTrainedTokenizerFast
+    max_length: int
+    frame: tuple[list[int], list[int]] | None
+    pad_id: int
+    fingerprint: str
+
+    @staticmethod
+    def of(tokenizer: PreTrainedTokenizerBase, max_length: int) -> "PairTokenizer":
+        """Read the pair format off the tokenizer; padding is its pad token, else its end-of-text token.
+
+        Raises:
+            TypeError: for a slow tokenizer.
+            ValueError: if `max_length` leaves no room for a token of each sentence, or there is neither a pad nor an end token.
+        """
+        name = type(tokenizer).__name__
+        if not isinstance(tokenizer, PreTrainedTokenizerFast):
+            raise TypeError(f"{name} is a slow tokenizer: load its fast version (AutoTokenizer with use_fast=True)")
+        pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        if not isinstance(pad_id, int):
+            raise ValueError(f"{name} has neither a pad_token nor an eos_token: set one, batches are padded with it")
+        sep = tokenizer.sep_token_id
+        frame = None if sep is not None and sep in tokenizer("a", "b")["input_ids"] else _frame(tokenizer)
+        # A joined pair also spends a token on the separator.
+        special = tokenizer.num_special_tokens_to_add(pair=True) if frame is None else len(frame[0]) + len(frame[1]) + 1
+        if max_length < special + 2:
+            raise ValueError(
+                f"max_length must be at least {special + 2} for a pair ({name} adds {special} special tokens), got {max_length}"
+            )
+        has_types = "token_type_ids" in tokenizer.model_input_names
+        settings = json.dumps([_vocabulary(tokenizer), max_length, frame, PAIR_SEPARATOR, pad_id, has_types])
+        return PairTokenizer(tokenizer, max_length, frame, pad_id, hashlib.sha256(settings.encode()).hexdigest())
+
+    def __call__(self, first: list[str], second: list[str]) -> dict[str, list[list[int]]]:
+        """`input_ids`, and `token_type_ids` where the model has segments, one list per pair."""
+        before, after = ([], []) if self.frame is None else self.frame
+        made = self.tokenizer(
+            first,
+            second if self.frame is None else [PAIR_SEPARATOR + text for text in second],
+            truncation="longest_first",
+            max_length=self.max_length - len(before) - len(after),
+            add_special_tokens=self.frame is None,
+            return_attention_mask=False,
+        )
+        if self.frame is not None:
+            return {"input_ids": [[*before, *ids, *after] for ids in made["input_ids"]]}
+        return {name: made[name] for name in ("input_ids", "token_type_ids") if name in made}
+
+
+def _frame(tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], list[int]]:
+    """The special tokens before and after a single text."""
+    plain: list[int] = tokenizer("a", add_special_tokens=False)["input_ids"]
+    framed: list[int] = tokenizer("a")["input_ids"]
+    start = next(i for i in range(len(framed)) if framed[i : i + len(plain)] == plain)
+    return framed[:start], framed[start + len(plain) :]
+
+
+def _vocabulary(tokenizer: PreTrainedTokenizerFast) -> str:
+    """SHA-256 of the tokenizer's rules and vocabulary, without the truncation and padding of its latest call.
+
+    Those two come first in the serialised tokenizer; everything that decides the tokens follows.
+    """
+    rules = tokenizer.backend_tokenizer.to_str()
+    return hashlib.sha256(rules[rules.index('"added_tokens"') :].encode()).hexdigest()
+
+
+def token_columns(split: Split, pairs: PairTokenizer, fingerprint: str) -> dict[str, pa.ListArray]:
+    """The split's token columns, from the cache file of `datasets` where there is one (`HF_DATASETS_CACHE`/hc_lens)."""
+    if len(split) < ON_DISK_ROWS:
+        made = pairs(list(split.first), list(split.second))
+        return {name: pa.array(rows, pa.list_(pa.int32())) for name, rows in made.items()}
+    texts = datasets.Dataset.from_dict({"first": list(split.first), "second": list(split.second)})
+    file = Path(datasets.config.HF_DATASETS_CACHE) / "hc_lens" / f"{fingerprint}.arrow"
+    made = _from_cache(texts, pairs, fingerprint, file) or _tokenise(texts, pairs, fingerprint, None, reuse=False)
+    return {name: made[name].combine_chunks() for name in made.column_names}
+
+
+def _from_cache(texts: datasets.Dataset, pairs: PairTokenizer, fingerprint: str, file: Path) -> pa.Table | None:
+    """The tokens by way of the cache file: read, or made and written; None, with a warning in the log, where neither works."""
+    problem: Exception | None = None
+    for reuse in (True, False):  # the second time over a file that a full disk or a kill has cut short
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            made = _tokenise(texts, pairs, fingerprint, file, reuse=reuse)
+            if len(made) == len(texts):  # a file cut between two record batches reads without an error
+                return made
+        except (OSError, pa.ArrowInvalid) as error:
+            problem = error
+    _log.warning("tokens are not cached: %s cannot be used (%s)", file, problem)
+    return None
+
+
+def _tokenise(texts: datasets.Dataset, pairs: PairTokenizer, fingerprint: str, file: Path | None, *, reuse: bool) -> pa.Table:
+    names = pairs([texts[0]["first"]], [texts[0]["second"]])
+    with progress_in_terminal_only():
+        made = texts.map(
+            pairs,
+            input_columns=["first", "second"],
+            batched=True,
+            remove_columns=["first", "second"],
+            features=datasets.Features({name: datasets.List(datasets.Value("int32")) for name in names}),
+            new_fingerprint=fingerprint[:32],
+            cache_file_name=None if file is None else str(file),
+            load_from_cache_file=reuse,
+            keep_in_memory=file is None,
+            desc=f"tokenising {len(texts)} pairs",
+        )
+    return made.with_format("arrow")[:]
+
+
+@contextmanager
+def progress_in_terminal_only() -> Generator[None]:
+    """Silence the progress bars of `datasets` where standard error is not a terminal; restored afterwards."""
+    if sys.stderr.isatty() or datasets.are_progress_bars_disabled():
+        yield
+        return
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        datasets.enable_progress_bars()
