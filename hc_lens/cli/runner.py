@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-BAD_INPUT = (ValueError, KeyError, FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeError)
+BAD_INPUT = (ValueError, FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeError)
 """What the library raises when the caller gave it something wrong; it all names the value and what is allowed."""
 
 FAILED = (RuntimeError, OSError, ArithmeticError, MemoryError)
@@ -43,7 +43,7 @@ def run(name: str, module: str, words: Sequence[str]) -> int:
 
 def _explain(name: str, error: Exception, *, debug: bool) -> int:
     """Say in one line what went wrong and return the exit code that goes with it."""
-    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    text = str(error)
     if isinstance(error, BAD_INPUT + FAILED):
         sentence = text or type(error).__name__
     else:
