@@ -1,0 +1,54 @@
+"""One way to turn what a caller has (a split, encoded rows, token ids) into batches, and to run a batch through any hooked model."""
+
+import inspect
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hc_lens.data.batches import Batch, Encoded, encode, encode_tokens
+from hc_lens.data.task import Split
+from transformer_lens.hook_points import HookedRootModule
+
+Inputs = Split | Encoded | Tensor
+"""Sentence pairs, encoded rows, or token ids `Int[Tensor, "row pos"]` without padding (a plain language model's data)."""
+
+
+def inputs_of(model: HookedRootModule, data: Inputs, max_length: int | None = None) -> Encoded:
+    """Encode `data` for `model`: a split with the model's own tokenizer, cut at `max_length` tokens (default: the model's limit).
+
+    Raises:
+        ValueError: when a split meets a model without a tokenizer.
+    """
+    if isinstance(data, Encoded):
+        return data
+    if isinstance(data, Tensor):
+        return encode_tokens(data)
+    tokenizer = getattr(model, "tokenizer", None)
+    if tokenizer is None:
+        raise ValueError(
+            f"{type(model).__name__} has no tokenizer, so the split {data.name!r} cannot be encoded: pass tokenizer=... to "
+            "load_model, or pass encoded rows"
+        )
+    limit = int(getattr(model, "max_length", None) or model.cfg.n_ctx)  # pyright: ignore[reportAttributeAccessIssue]
+    return encode(data, tokenizer, min(max_length or limit, limit))
+
+
+def run_batch(model: HookedRootModule, batch: Batch) -> Float[Tensor, "batch *output"]:
+    """The model's output for a batch; the attention mask and token types go in under the names the model's forward has for them."""
+    if hasattr(model, "label_names"):
+        return cast(Tensor, model(batch))
+    accepted = inspect.signature(model.forward).parameters
+    optional = {
+        "attention_mask": batch.attention_mask,
+        "one_zero_attention_mask": batch.attention_mask,
+        "token_type_ids": batch.token_type_ids,
+    }
+    return cast(Tensor, model(batch.input_ids, **{name: value for name, value in optional.items() if name in accepted}))
+
+
+def device_of(model: torch.nn.Module) -> torch.device:
+    """Where the model's weights are."""
+    return next(model.parameters()).device
+

@@ -1,0 +1,108 @@
+"""Edits: small values that say what happens at a hook point, and the context that puts them into a model and takes them out.
+
+An `Edit` is never an option of the model. `hooked(model, edits)` installs edits as TransformerLens forward hooks, restores every
+hook on exit, also on error, and refuses to end silently when a hook point never fired.
+"""
+
+import difflib
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+from torch import Tensor, nn
+
+from transformer_lens.hook_points import HookedRootModule, HookPoint
+
+
+class HookFunction(Protocol):
+    """From the activation at a hook point to the activation that replaces it (TransformerLens's signature)."""
+
+    def __call__(self, activation: Tensor, /, hook: HookPoint) -> Tensor: ...
+
+
+class Edit(NamedTuple):
+    """A function put at a hook point, such as a gate at `blocks.4.attn.hook_z`."""
+
+    point: str
+    apply: HookFunction
+
+
+class HookError(RuntimeError):
+    """A hook point that does not exist in the model, or that did not fire."""
+
+
+def z_point(layer: int) -> str:
+    """Hook point of the heads' context vectors, before W_O: Float[Tensor, "batch pos head d_head"]."""
+    return f"blocks.{layer}.attn.hook_z"
+
+
+def mlp_point(layer: int) -> str:
+    """Hook point of the MLP output, bias included, before the residual add and any LayerNorm: Float[Tensor, "batch pos d_model"]."""
+    return f"blocks.{layer}.hook_mlp_out"
+
+
+def require_points(model: HookedRootModule, points: Iterable[str]) -> None:
+    """Check that the model has these hook points.
+
+    Raises:
+        HookError: naming the first missing point and the nearest names the model has.
+    """
+    for point in points:
+        if point not in model.hook_dict:
+            near = difflib.get_close_matches(point, model.hook_dict, n=3)
+            raise HookError(f"{type(model).__name__} has no hook point {point!r}; the nearest are {near or list(model.hook_dict)[:3]}")
+
+
+@contextmanager
+def hooked(model: HookedRootModule, edits: Sequence[Edit]) -> Generator[HookedRootModule]:
+    """Run the model with these edits in place; on exit, also on error, the model's hooks are as they were.
+
+    Edits at one point apply in the given order. Contexts nest.
+
+    Raises:
+        HookError: at entry for a hook point the model lacks; at exit when a forward pass ran and some edit's point never fired
+            (`hook_result` and `hook_mlp_in`, for instance, fire only under a flag), since its edit then silently did nothing.
+    """
+    require_points(model, (edit.point for edit in edits))
+    fired = [False] * len(edits)
+    forwards = 0
+
+    def counted(index: int, apply: HookFunction) -> Callable[..., Tensor]:
+        def hook(activation: Tensor, hook: HookPoint) -> Tensor:
+            fired[index] = True
+            return apply(activation, hook=hook)
+
+        return hook
+
+    def count_forward(module: nn.Module, args: object, output: object) -> None:
+        nonlocal forwards
+        forwards += 1
+
+    counter = model.register_forward_hook(count_forward)
+    try:
+        with model.hooks(fwd_hooks=[(edit.point, counted(i, edit.apply)) for i, edit in enumerate(edits)]):
+            yield model
+    finally:
+        counter.remove()
+    if forwards and not all(fired):
+        silent = edits[fired.index(False)].point
+        raise HookError(
+            f"hook point {silent!r} did not fire in {forwards} forward pass(es), so its edit changed nothing; points that fire by "
+            f"default include {z_point(0)!r} and {mlp_point(0)!r}"
+        )
+
+
+@contextmanager
+def captured(model: HookedRootModule, points: Sequence[str]) -> Generator[dict[str, Tensor]]:
+    """Collect the activations at these hook points, detached, in a dict that holds those of the latest forward pass."""
+    seen: dict[str, Tensor] = {}
+
+    def keep(point: str) -> HookFunction:
+        def hook(activation: Tensor, hook: HookPoint) -> Tensor:
+            seen[point] = activation.detach()
+            return activation
+
+        return hook
+
+    with hooked(model, [Edit(point, keep(point)) for point in points]):
+        yield seen

@@ -1,0 +1,136 @@
+"""Prune a frozen model with hard-concrete gates: many seeds in one call, each a subnetwork that imitates the full model."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from hc_lens.data.batches import Encoded
+from hc_lens.forward import Inputs, inputs_of
+from hc_lens.gates import discretise, undecided
+from hc_lens.means import ActivationMeans
+from hc_lens.provenance import provenance
+from hc_lens.pruning.config import PruneConfig
+from hc_lens.pruning.objective import Loss, kl_to_full
+from hc_lens.pruning.result import PruneResult, warnings_for
+from hc_lens.pruning.training import HISTORY, GateTraining, PruneError, data_order
+from hc_lens.runs import digest
+from hc_lens.subnetwork import Subnetwork
+from transformer_lens.hook_points import HookedRootModule
+
+__all__ = ["GateTraining", "Loss", "PruneConfig", "PruneError", "PruneResult", "prune"]
+
+CHECK_EVERY = 50
+
+
+def prune(
+    model: HookedRootModule,
+    data: Inputs,
+    means: ActivationMeans,
+    config: PruneConfig | None = None,
+    seeds: Sequence[int] = range(42, 54),
+    loss: Loss | None = None,
+) -> PruneResult:
+    """Train hard-concrete gates on the frozen model, one run per seed, and cut each to a subnetwork (The Heuristic Core, section 4).
+
+    Args:
+        data: a split, encoded rows, or, for a plain language model, token ids `Int[Tensor, "row pos"]`.
+        loss: from the model's output and the batch to a value per row, to be minimised; default KL(full model || gated model).
+
+    Raises:
+        MeansError: if the means belong to another model.
+        PruneError: if a loss is NaN, or if a run's gates all ended open or all closed.
+        ValueError: without seeds, or for a model whose output the default loss does not fit.
+    """
+    config = config or PruneConfig()
+    if len(set(seeds)) != len(seeds) or not seeds:
+        raise ValueError(f"seeds: needs at least one, all different, got {list(seeds)}")
+    means.require_model(model)
+    encoded = inputs_of(model, data, config.max_length)
+    orders = {seed: data_order(encoded, config, seed) for seed in seeds}
+    if loss is None:
+        visited = torch.unique(torch.cat([order.flatten() for order in orders.values()]))
+        loss = kl_to_full(model, encoded, visited, dtype=torch.bfloat16 if config.precision == "bf16" else None)
+    together = max(1, config.rows_per_forward // config.batch_size)
+    trained: list[tuple[Tensor, Tensor]] = []
+    with _progress() as progress:
+        for start in range(0, len(seeds), together):
+            chunk = list(seeds[start : start + together])
+            training = GateTraining(model, encoded, means, config, chunk, loss, [orders[seed] for seed in chunk])
+            trained.append(_train(training, progress, f"prune {config.sparsity:g}, seeds {chunk[0]}..{chunk[-1]}"))
+    log_alpha = torch.cat([alpha for alpha, _ in trained])
+    history = torch.cat([history for _, history in trained], dim=1)
+    return _result(config, seeds, means, encoded, log_alpha, history)
+
+
+def _train(training: GateTraining, progress: Progress, title: str) -> tuple[Float[Tensor, "run layer unit"], Float[Tensor, "step run column"]]:
+    task = progress.add_task(title, total=training.config.steps, state="")
+    with training:
+        for step in range(training.config.steps):
+            training.step()
+            if (step + 1) % CHECK_EVERY == 0 or step + 1 == training.config.steps:
+                training.require_finite()
+                latest = dict(zip(HISTORY, training.history[step].mean(0).tolist(), strict=True))
+                state = "sparsity {sparsity:.3f} of {target:.3f}  loss {loss:.4f}  lambda {lambda1:.2f}, {lambda2:.2f}".format(**latest)
+                progress.update(task, completed=step + 1, state=state)
+    return training.log_alpha.detach().cpu(), training.history.cpu()
+
+
+def _result(
+    config: PruneConfig,
+    seeds: Sequence[int],
+    means: ActivationMeans,
+    encoded: Encoded,
+    log_alpha: Float[Tensor, "run layer unit"],
+    history: Float[Tensor, "step run column"],
+) -> PruneResult:
+    masks = discretise(log_alpha, config.sparsity, config.discretisation)
+    tail = max(1, config.steps // 50)  # the draws' sparsity is noisy: the last 2 % of the steps say where a run ended
+    ended = history[-tail:, :, HISTORY.index("sparsity")].mean(0).tolist()
+    shares = undecided(log_alpha).tolist()
+    versions = provenance()
+    subnetworks: list[Subnetwork] = []
+    warnings: list[str] = []
+    for run, seed in enumerate(seeds):
+        _require_no_collapse(seed, log_alpha[run], config)
+        warnings += warnings_for(seed, config, ended[run], shares[run])
+        facts = {
+            "model": means.model,
+            "data": encoded.fingerprint,
+            "config": digest(config.as_dict()),
+            "target": config.sparsity,
+            "trained_sparsity": ended[run],
+            "undecided": shares[run],
+            "code": str(versions["code"]),
+            "torch": torch.__version__,
+        }
+        subnetworks.append(Subnetwork(masks[run], means, seed, facts))
+    return PruneResult(config, tuple(subnetworks), log_alpha, _history_table(seeds, history), tuple(warnings))
+
+
+def _require_no_collapse(seed: int, log_alpha: Float[Tensor, "layer unit"], config: PruneConfig) -> None:
+    state = "open" if bool((log_alpha > 0).all()) else "closed" if bool((log_alpha < 0).all()) else None
+    if state is not None:
+        raise PruneError(
+            f"seed {seed}: every gate ended {state}, so there is no subnetwork to cut at sparsity {config.sparsity}; "
+            + ("raise steps, lr_gates or lr_multipliers" if state == "open" else "lower lr_multipliers or the target sparsity")
+        )
+
+
+def _history_table(seeds: Sequence[int], history: Float[Tensor, "step run column"]) -> pd.DataFrame:
+    frames = [pd.DataFrame(history[:, run].numpy(), columns=list(HISTORY)) for run in range(len(seeds))]
+    for seed, frame in zip(seeds, frames, strict=True):
+        frame.insert(0, "seed", seed)
+        frame.insert(1, "step", range(len(frame)))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _progress() -> Progress:
+    progress = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[state]}")
+    )
+    progress.disable = not progress.console.is_terminal
+    return progress

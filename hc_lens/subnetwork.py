@@ -1,0 +1,175 @@
+"""A subnetwork: which heads and MLPs of one model stay, what the others are replaced with, and where it came from."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
+
+import torch
+from jaxtyping import Bool
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from hc_lens.hooks import Edit, HookFunction
+from hc_lens.means import ActivationMeans
+from hc_lens.runs import atomic_path
+from hc_lens.units import Head, Mlp, Unit, require_in_model
+from transformer_lens.hook_points import HookedRootModule
+
+
+class SubnetworkError(ValueError):
+    """A subnetwork that is damaged, of another model, or combined with one of another model."""
+
+
+Provenance = Mapping[str, str | int | float | bool | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Subnetwork:
+    """Frozen masks over the units of one model, with the means that stand in for the closed ones.
+
+    `mask[l, h]` is whether head h of layer l stays; `mask[l, n_heads]` whether the layer's MLP does. The set operations `&`, `|`,
+    `-`, `~` act on the kept units and are defined between subnetworks with the same means. `provenance` records the model and data
+    fingerprints, the configuration's digest, versions and what the gates looked like; a combination's provenance is how it was made.
+    """
+
+    mask: Bool[Tensor, "layer unit"] = field(repr=False)
+    means: ActivationMeans = field(repr=False)
+    seed: int | None = None
+    provenance: Provenance = field(default_factory=dict[str, str | int | float | bool | None], repr=False)
+
+    def __post_init__(self) -> None:
+        expected = (self.means.n_layers, self.means.n_heads + 1)
+        if tuple(self.mask.shape) != expected:
+            raise SubnetworkError(f"a mask of {tuple(self.mask.shape)} (layer, unit) is not one of this model, which has {expected}")
+
+    @property
+    def n_layers(self) -> int:
+        return self.means.n_layers
+
+    @property
+    def n_heads(self) -> int:
+        return self.means.n_heads
+
+    @property
+    def heads(self) -> frozenset[Head]:
+        """The heads that stay."""
+        return frozenset(Head(layer, index) for layer, index in cast(list[list[int]], self.mask[:, : self.n_heads].nonzero().tolist()))
+
+    @property
+    def mlps(self) -> frozenset[Mlp]:
+        """The MLPs that stay."""
+        return frozenset(Mlp(layer) for layer in cast(list[int], self.mask[:, self.n_heads].nonzero().flatten().tolist()))
+
+    @property
+    def closed(self) -> frozenset[Unit]:
+        """Heads and MLPs that are ablated."""
+        return (~self).heads | (~self).mlps
+
+    @property
+    def sparsity(self) -> float:
+        """Share of all units, heads and MLPs weighing the same, that is ablated."""
+        return 1 - float(self.mask.float().mean())
+
+    def edits(self) -> list[Edit]:
+        """Edits that turn the full model into this subnetwork."""
+        return self.means.edits(self.closed)
+
+    def fwd_hooks(self) -> list[tuple[str, HookFunction]]:
+        """The same for TransformerLens: `model.run_with_hooks(tokens, fwd_hooks=subnetwork.fwd_hooks())`."""
+        return [(edit.point, edit.apply) for edit in self.edits()]
+
+    def without(self, *units: Unit) -> "Subnetwork":
+        """This subnetwork with these units ablated as well.
+
+        Raises:
+            ValueError: naming a unit the model does not have.
+        """
+        return self._with(units, stays=False)
+
+    def having(self, *units: Unit) -> "Subnetwork":
+        """This subnetwork with these units kept as well.
+
+        Raises:
+            ValueError: naming a unit the model does not have.
+        """
+        return self._with(units, stays=True)
+
+    def require_model(self, model: HookedRootModule) -> None:
+        """Check that this is a subnetwork of `model`.
+
+        Raises:
+            MeansError: when its means belong to another model.
+        """
+        self.means.require_model(model)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal: the same units of the same model, with the same stand-ins. Provenance does not count."""
+        return isinstance(other, Subnetwork) and self.means.digest == other.means.digest and torch.equal(self.mask, other.mask)
+
+    def __hash__(self) -> int:
+        return hash((self.means.digest, self.mask.numpy().tobytes()))
+
+    def __and__(self, other: "Subnetwork") -> "Subnetwork":
+        return self._combine(other, "&", torch.logical_and)
+
+    def __or__(self, other: "Subnetwork") -> "Subnetwork":
+        return self._combine(other, "|", torch.logical_or)
+
+    def __sub__(self, other: "Subnetwork") -> "Subnetwork":
+        return self._combine(other, "-", lambda a, b: a & ~b)
+
+    def __invert__(self) -> "Subnetwork":
+        return replace(self, mask=~self.mask, seed=None, provenance={"made by": f"~{self._label}"})
+
+    def save(self, path: Path) -> Path:
+        """Write mask and provenance (a few hundred bytes) to `path`, and the means, once, to `means/<digest>.safetensors` beside it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.means.save(path.parent / "means")
+        metadata = {"means": self.means.digest, "seed": json.dumps(self.seed), "provenance": json.dumps(dict(self.provenance))}
+        with atomic_path(path) as temporary:
+            save_file({"mask": self.mask.contiguous()}, temporary, metadata)
+        return path
+
+    @classmethod
+    def load(cls, path: Path, model: HookedRootModule | None = None) -> "Subnetwork":
+        """Read a subnetwork written by `save`; with `model`, refuse one of another model.
+
+        Raises:
+            SubnetworkError: if the file is absent or damaged.
+            MeansError: if its means are absent, damaged, or (with `model`) of another model.
+        """
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata, mask = file.metadata(), file.get_tensor("mask")
+            digest, seed, provenance = metadata["means"], json.loads(metadata["seed"]), json.loads(metadata["provenance"])
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise SubnetworkError(f"{path} does not hold a subnetwork: {error}") from error
+        subnetwork = cls(mask, ActivationMeans.load(path.parent / "means" / f"{digest}.safetensors"), seed, provenance)
+        if model is not None:
+            subnetwork.require_model(model)
+        return subnetwork
+
+    @property
+    def _label(self) -> str:
+        return f"seed {self.seed}" if self.seed is not None else str(self.provenance.get("made by", "subnetwork"))
+
+    def _with(self, units: tuple[Unit, ...], *, stays: bool) -> "Subnetwork":
+        require_in_model(units, self.n_layers, self.n_heads)
+        mask = self.mask.clone()
+        for unit in units:
+            mask[unit.layer, unit.index if isinstance(unit, Head) else self.n_heads] = stays
+        sign = "+" if stays else "-"
+        label = f"({self._label}) {sign} {{{', '.join(map(str, units))}}}"
+        return replace(self, mask=mask, seed=None, provenance={"made by": label})
+
+    def _combine(self, other: "Subnetwork", sign: str, rule: Callable[[Tensor, Tensor], Tensor]) -> "Subnetwork":
+        if self.means.digest != other.means.digest:
+            raise SubnetworkError(
+                f"these subnetworks have different means ({self.means.digest[:12]} and {other.means.digest[:12]}): sets of units can only "
+                "be combined within one model and one set of means"
+            )
+        label = f"({self._label}) {sign} ({other._label})"
+        return replace(self, mask=rule(self.mask, other.mask), seed=None, provenance={"made by": label})
