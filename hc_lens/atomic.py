@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar, cast
@@ -28,7 +28,7 @@ class RunError(ValueError):
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path) -> Generator[Path, None, None]:
     """Yield a temporary path beside `path`; on success it is fsynced and takes `path`'s place, on any error it is removed.
 
     Parent directories are made.

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +131,7 @@ class Run:
             )
 
     @contextmanager
-    def locked(self) -> Iterator["Run"]:
+    def locked(self) -> Generator["Run", None, None]:
         """Hold the run for this process, so that no two processes do it at once; files a killed process left are cleared away.
 
         The lock is released when the process ends, however it ends. It is not re-entrant.
