@@ -1,0 +1,225 @@
+"""Sequence classifiers that are HookedEncoder and HookedTransformer instances: their hooks, plus a head, plus dropout.
+
+Dropout acts in train mode only and at the places where transformers has it. It is applied by hooks on the modules in front
+of TransformerLens's hook points, so that `hook_pattern`, `hook_attn_out`, `hook_mlp_out` and the embedding's hook point see what
+the model goes on with; it survives `reset_hooks`.
+"""
+
+import copy
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+from typing_extensions import Self, override
+
+from hc_lens.models.architecture import DropoutRates, Family, dropout_rates, hooked_config, position_offset
+from hc_lens.models.inputs import Mask, TokenBatch, Tokens, check_tokens, last_real_position
+from transformer_lens import HookedEncoder, HookedTransformer
+from transformer_lens.config.hooked_transformer_config import HookedTransformerConfig
+from transformer_lens.HookedRootModule import HookedRootModule
+
+ClassifierInput = TokenBatch | Int[Tensor, "batch pos"] | str | Sequence[str]
+
+
+class Classifier(HookedRootModule):
+    """A hooked sequence classifier; every instance is also a HookedEncoder or a HookedTransformer.
+
+    Attributes: `label_names`, in the order of the logits; `family`; `hf_config`, the transformers config it was built from;
+    `tokenizer` or None; `pad_id` or None; `max_length`, the most tokens a row may have; `dropout`, the training rates.
+    """
+
+    cfg: HookedTransformerConfig
+    family: Family
+    label_names: tuple[str, ...]
+    hf_config: PretrainedConfig
+    tokenizer: PreTrainedTokenizerBase | None
+    pad_id: int | None
+    dropout: DropoutRates
+    classifier: nn.Linear
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens a row may have."""
+        return self.cfg.n_ctx
+
+    @override
+    def forward(
+        self,
+        input: ClassifierInput,
+        attention_mask: Mask | None = None,
+        token_type_ids: Int[Tensor, "batch pos"] | None = None,
+    ) -> Float[Tensor, "batch label"]:
+        """Class logits. Without a mask, positions holding `pad_id` are padding.
+
+        Raises:
+            ValueError: for rows longer than `max_length` and for padding that is not on the right.
+        """
+        return self.classify(self._tokens(input, attention_mask, token_type_ids))
+
+    def classify(self, tokens: Tokens) -> Float[Tensor, "batch label"]:
+        """Class logits of checked tokens."""
+        raise NotImplementedError
+
+    def save_pretrained(self, directory: str | Path) -> Path:
+        """Write a transformers model directory with equal logits; see `hc_lens.models.export.save_pretrained`."""
+        from hc_lens.models.export import save_pretrained  # export needs this module
+
+        return save_pretrained(self, Path(directory))
+
+    @override
+    def to(self, device_or_dtype: torch.device | str | torch.dtype, print_details: bool = False) -> Self:
+        """As TransformerLens's, without its print."""
+        return super().to(device_or_dtype, print_details)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    def _tokens(self, given: ClassifierInput, mask: Mask | None, types: Int[Tensor, "batch pos"] | None) -> Tokens:
+        if isinstance(given, TokenBatch):
+            given, mask, types = given.input_ids, given.attention_mask, given.token_type_ids
+        elif not isinstance(given, Tensor):
+            given, types, mask = self._encode(given)
+        device = self.classifier.weight.device
+        return check_tokens(
+            given.to(device),
+            None if mask is None else mask.to(device),
+            None if types is None else types.to(device),
+            pad_id=self.pad_id,
+            max_length=self.max_length,
+        )
+
+    def _encode(self, texts: str | Sequence[str]) -> tuple[Tensor, Tensor | None, Tensor]:
+        if self.tokenizer is None:
+            raise ValueError(f"{type(self).__name__} has no tokenizer: pass token ids, or pass tokenizer=... to load_model")
+        rows = [texts] if isinstance(texts, str) else list(texts)
+        encoded = self.tokenizer(rows, return_tensors="pt", padding=True, truncation=True, max_length=self.max_length)
+        return encoded["input_ids"], encoded.get("token_type_ids"), encoded["attention_mask"]
+
+    def _attach(
+        self, family: Family, hf_config: PretrainedConfig, labels: tuple[str, ...], tokenizer: PreTrainedTokenizerBase | None
+    ) -> None:
+        """What both constructors do last: the head, the dropout, the names."""
+        self.family, self.hf_config, self.label_names = family, hf_config, labels
+        self.tokenizer = _right_padding(tokenizer)
+        self.pad_id = _pad_id(hf_config, self.tokenizer)
+        self.dropout = dropout_rates(family, hf_config)
+        device = self.cfg.device
+        self.classifier = nn.Linear(self.cfg.d_model, len(labels), bias=family != "gpt2", device=device)
+        for block in self.blocks:  # pyright: ignore[reportGeneralTypeIssues]
+            block.attn.register_forward_hook(_drop(self.dropout.hidden))
+            block.attn.hook_pattern.register_forward_hook(_drop(self.dropout.attention))
+            block.mlp.register_forward_hook(_drop(self.dropout.hidden))
+        self.setup()
+
+
+class EncoderClassifier(Classifier, HookedEncoder):
+    """BERT and RoBERTa: a linear layer on the pooled first token (RoBERTa's head has the same tanh layer, as `pooler`)."""
+
+    def __init__(
+        self,
+        family: Family,
+        hf_config: PretrainedConfig,
+        labels: tuple[str, ...],
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        device: str = "cpu",
+    ) -> None:
+        """An uninitialised model: load a full state dict into it."""
+        with deprecation_expected():
+            HookedEncoder.__init__(self, hooked_config(family, hf_config, device))
+        del self.mlm_head, self.unembed, self.nsp_head  # pretraining heads: allocated, never filled
+        types = torch.empty(hf_config.type_vocab_size, self.cfg.d_model, device=device)
+        self.embed.token_type_embed.W_token_type = nn.Parameter(types)
+        if offset := position_offset(family, hf_config):
+            # Rows of RoBERTa's table that no real token uses, kept so that saving gives back the table that was loaded.
+            self.register_buffer("position_prefix", torch.zeros(offset, self.cfg.d_model, device=device))
+        self._attach(family, hf_config, labels, tokenizer)
+        self.embed.register_forward_hook(_drop(self.dropout.embedding))
+
+    @override
+    def classify(self, tokens: Tokens) -> Float[Tensor, "batch label"]:
+        first = self.encoder_output(tokens.ids, tokens.types, tokens.mask)[:, :1]
+        if self.family == "roberta":
+            first = F.dropout(first, self.dropout.classifier, self.training)
+        return self.classifier(F.dropout(self.pooler(first), self.dropout.classifier, self.training))
+
+    @override
+    def to_tokens(
+        self, input: str | list[str], move_to_device: bool = True, truncate: bool = True
+    ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
+        """Ids, token types (zeros when the tokenizer has none) and mask, as HookedEncoder.to_tokens."""
+        if self.tokenizer is None:
+            raise ValueError("to_tokens needs a tokenizer: pass tokenizer=... to load_model")
+        limit = self.max_length if truncate else None
+        encoded = self.tokenizer(input, return_tensors="pt", padding=True, truncation=truncate, max_length=limit)
+        ids: Tensor = encoded["input_ids"]
+        types: Tensor = encoded.get("token_type_ids", torch.zeros_like(ids))
+        mask: Tensor = encoded["attention_mask"]
+        device = self.classifier.weight.device if move_to_device else ids.device
+        return ids.to(device), types.to(device), mask.to(device)
+
+
+class DecoderClassifier(Classifier, HookedTransformer):
+    """GPT-2: a linear layer on the final state of each row's last real token."""
+
+    def __init__(
+        self,
+        family: Family,
+        hf_config: PretrainedConfig,
+        labels: tuple[str, ...],
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        device: str = "cpu",
+    ) -> None:
+        """An uninitialised model: load a full state dict into it."""
+        with deprecation_expected():
+            HookedTransformer.__init__(self, hooked_config(family, hf_config, device))
+        del self.unembed
+        self._attach(family, hf_config, labels, tokenizer)
+        if self.tokenizer is not None:
+            self.cfg.tokenizer_prepends_bos = len(self.tokenizer.encode("")) > 0
+
+    @override
+    def classify(self, tokens: Tokens) -> Float[Tensor, "batch label"]:
+        embedded = self.hook_embed(self.embed(tokens.ids)) + self.hook_pos_embed(self.pos_embed(tokens.ids))
+        resid = F.dropout(embedded, self.dropout.embedding, self.training)
+        for block in self.blocks:
+            resid = block(resid)  # no mask: the padding comes last, where causal attention does not look
+        resid = self.ln_final(resid)
+        rows = torch.arange(len(resid), device=resid.device)
+        return self.classifier(resid[rows, last_real_position(tokens)])
+
+
+@contextmanager
+def deprecation_expected() -> Generator[None]:
+    """Silence TransformerLens 3.9's notice that 4.0 will remove the hooked classes: the pin `<4` is on purpose."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Hooked.* is deprecated", category=DeprecationWarning)
+        yield
+
+
+def _drop(rate: float) -> Callable[[nn.Module, object, Tensor], Tensor]:
+    """A module hook that drops its output in train mode."""
+
+    def hook(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        return F.dropout(output, rate, module.training)
+
+    return hook
+
+
+def _right_padding(tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedTokenizerBase | None:
+    """The tokenizer, or a copy that pads on the right and has a pad token (GPT-2's has none)."""
+    if tokenizer is None or (tokenizer.padding_side == "right" and tokenizer.pad_token is not None):
+        return tokenizer
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.padding_side = "right"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def _pad_id(hf_config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None) -> int | None:
+    tokenizer_pad: int | None = None if tokenizer is None else tokenizer.pad_token_id
+    candidates = (getattr(hf_config, "pad_token_id", None), tokenizer_pad, getattr(hf_config, "eos_token_id", None))
+    return next((pad for pad in candidates if isinstance(pad, int)), None)

@@ -1,0 +1,61 @@
+"""Write a classifier as a transformers model directory."""
+
+import copy
+import secrets
+import shutil
+from pathlib import Path
+
+from safetensors.torch import save_file
+
+from hc_lens.models.architecture import position_offset
+from hc_lens.models.classifier import Classifier
+from hc_lens.models.weights import entries, to_transformers
+
+_CLASS = {
+    "bert": "BertForSequenceClassification",
+    "roberta": "RobertaForSequenceClassification",
+    "gpt2": "GPT2ForSequenceClassification",
+}
+
+
+def save_pretrained(model: Classifier, directory: Path) -> Path:
+    """Write config, weights and tokenizer to `directory`; AutoModelForSequenceClassification reads them with equal logits.
+
+    Everything is written beside `directory` and moved into place at the end: after an error nothing has changed. An earlier
+    model directory there is replaced.
+
+    Raises:
+        FileExistsError: when `directory` holds something else than a model.
+        OSError: when the disk is full or not writable, naming `directory`.
+    """
+    if directory.exists() and not (
+        directory.is_dir() and (not any(directory.iterdir()) or (directory / "config.json").is_file())
+    ):
+        raise FileExistsError(f"{directory} exists and is not a model directory: choose another, nothing was written")
+    temporary = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        _write(model, temporary)
+        if directory.exists():
+            shutil.rmtree(directory)
+        temporary.rename(directory)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror or error}; the model was not saved", str(directory)) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return directory
+
+
+def _write(model: Classifier, directory: Path) -> None:
+    config = copy.deepcopy(model.hf_config)
+    config.architectures = [_CLASS[model.family]]
+    config.id2label = dict(enumerate(model.label_names))
+    config.label2id = {name: i for i, name in enumerate(model.label_names)}
+    config.pad_token_id = model.pad_id
+    config.dtype = "float32"
+    config.save_pretrained(directory)
+    cfg = model.cfg
+    table = entries(model.family, cfg.n_layers, cfg.n_heads, position_offset(model.family, config))
+    save_file(to_transformers(table, model.state_dict()), directory / "model.safetensors", metadata={"format": "pt"})
+    if model.tokenizer is not None:
+        model.tokenizer.save_pretrained(directory)

