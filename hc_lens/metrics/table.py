@@ -1,0 +1,111 @@
+"""The evaluation table: every subnetwork on every case, beside the full model."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens import HookedRootModule
+
+from hc_lens.data.task import Task
+from hc_lens.hooks import Edit
+from hc_lens.metrics.cases import EncodedCases, encode_cases
+from hc_lens.metrics.forward_rows import inference, progress, read_rows
+from hc_lens.metrics.scores import confidence, label_order, labels_of
+from hc_lens.metrics.statistics import agreement, calibration_error, kl_to_full
+
+
+class Evaluated(Protocol):
+    """What the table needs of a subnetwork."""
+
+    @property
+    def seed(self) -> int | None: ...
+
+    @property
+    def sparsity(self) -> float: ...
+
+    def edits(self) -> list[Edit]: ...
+
+
+def evaluate(
+    model: HookedRootModule,
+    task: Task,
+    subnetworks: Sequence[Evaluated] = (),
+    *,
+    cases: Sequence[str] | None = None,
+    max_rows: int | None = None,
+    max_length: int | None = 128,
+    batch_size: int = 64,
+    seed: int = 0,
+    trained: bool = True,
+) -> pd.DataFrame:
+    """Evaluate the full model and its subnetworks on every case: one row per (model, case), the full model first.
+
+    | column       | meaning                                                                       |
+    |--------------|-------------------------------------------------------------------------------|
+    | `subnetwork` | `"full"`, `"seed 42"`, or `"subnetwork 3"` for the fourth when it has no seed   |
+    | `seed`       | of the pruning run; missing for the full model (Int64)                        |
+    | `sparsity`   | realised share of units removed; 0 for the full model                         |
+    | `case`, `group` | the case, and `"ID"` or `"OOD"`                                            |
+    | `n`          | rows                                                                          |
+    | `accuracy`, `low`, `high` | share right, with its 95 % Wilson interval                       |
+    | `margin`     | mean log-odds of the right answer                                             |
+    | `ece`        | expected calibration error                                                    |
+    | `agreement`  | share of rows where it predicts the class that the full model predicts        |
+    | `kl`         | mean KL(full || subnetwork), nats                                             |
+
+    `cases` and `max_rows` limit the rows, which `seed` draws. The classes are the task's, whatever their order in the model. An
+    untrained model has no label order to check: `trained=False` leaves the check out.
+
+    Raises:
+        LabelOrderError: if the model's labels are not the task's, or in-domain predictions fit far better under other names.
+        ValueError: for no cases, non-finite logits, or a case whose rows cannot be scored.
+    """
+    data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
+    order = label_order(labels_of(model), task.labels)
+    batches = list(data.data.batches(batch_size))
+    with inference(model), progress("evaluating", len(subnetworks) + 1) as advance:
+        full = read_rows(model, batches, lambda logits, batch: logits[:, order])
+        if trained:
+            data.require_label_order(full, task.labels)
+        rows = _rows("full", None, 0.0, data, full, full)
+        advance()
+        for index, sub in enumerate(subnetworks):
+            logits = read_rows(model, batches, lambda logits, batch: logits[:, order], sub.edits())
+            name = f"subnetwork {index}" if sub.seed is None else f"seed {sub.seed}"
+            rows += _rows(name, sub.seed, sub.sparsity, data, logits, full)
+            advance()
+    return pd.DataFrame(rows).astype({"seed": "Int64"})
+
+
+def _rows(
+    name: str,
+    seed: int | None,
+    sparsity: float,
+    data: EncodedCases,
+    logits: Float[Tensor, "row label"],
+    full: Float[Tensor, "row label"],
+) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for scores, split, ours, whole in zip(data.score(logits), data.splits, data.parts(logits), data.parts(full), strict=True):
+        low, high = scores.interval()
+        rows.append(
+            {
+                "subnetwork": name,
+                "seed": seed,
+                "sparsity": float(sparsity),
+                "case": scores.case,
+                "group": scores.group,
+                "n": len(scores),
+                "accuracy": scores.accuracy,
+                "low": low,
+                "high": high,
+                "margin": float(scores.margin.mean()),
+                "ece": calibration_error(confidence(ours, split), scores.correct),
+                "agreement": agreement(whole.argmax(-1).numpy(), ours.argmax(-1).numpy()),
+                "kl": float(torch.mean(kl_to_full(whole, ours))),
+            }
+        )
+    return rows
