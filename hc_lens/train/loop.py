@@ -1,0 +1,249 @@
+"""Fine-tuning a classifier on a task: a typed loop that leaves checkpoints, evaluates each, and resumes where it was killed.
+
+The directory is a run (`hc_lens.runs`): weights in `checkpoints/step-000500.safetensors`, the table of each checkpoint in
+`evaluation/`, the loss in `metrics.jsonl`, and, until it has finished, the state of the optimizer and of the dropout at the
+newest checkpoint in `resume.safetensors`.
+"""
+
+import hashlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformer_lens import HookedRootModule
+
+from hc_lens.data.batches import Batch, Encoded, shuffled_rows
+from hc_lens.data.task import Task
+from hc_lens.forward import device_of, inputs_of, run_batch
+from hc_lens.metrics import label_order, progress
+from hc_lens.models import fingerprint, fused
+from hc_lens.runs import Run
+from hc_lens.train.checkpoints import Checkpoint, checkpoint_of, checkpoints, cuda_devices, keep, name_of, resume
+from hc_lens.train.config import TrainConfig, learning_rate
+
+Evaluate = Callable[[HookedRootModule, Task], pd.DataFrame]
+"""What is measured at every checkpoint: one row per case, such as `functools.partial(hc_lens.evaluate, trained=False)` gives (at
+step 0 there is no label order to check yet)."""
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on: the loss or a weight is not finite. The message names the step and what to change."""
+
+
+def finetune(
+    model: HookedRootModule,
+    task: Task,
+    config: TrainConfig,
+    directory: Path,
+    *,
+    evaluate: Evaluate | None = None,
+) -> list[Checkpoint]:
+    """Train all weights of a classifier on the task's training pairs; the model ends with the weights of the last checkpoint.
+
+    Loss: cross-entropy over the model's own label order, into which the task's labels are mapped by name. `evaluate` is called
+    at every checkpoint, in eval mode; its tables are read back with `evaluations`. Calling again with the same arguments and
+    starting weights goes on from the newest checkpoint, bit-equal to a run never stopped (on the CPU, same versions and
+    threads); a finished run is only loaded. Train mode, `requires_grad` and the random state are restored on exit.
+
+    Raises:
+        LabelOrderError: if the model's labels are not the task's, naming both.
+        TrainingError: for a loss or weight that is not finite, naming the step.
+        RunError: if the directory holds another run, is damaged, or is in use.
+        OSError: if the disk is full, naming the file; nothing is half-written and the run can go on later.
+    """
+    to_model = torch.tensor(label_order(cast("Sequence[str]", model.label_names), task.labels))
+    data = inputs_of(model, task.train, config.max_length)
+    spec = {
+        "config": asdict(config),
+        "model": fingerprint(model),
+        "labels": list(task.labels),
+        "task": {"name": task.name, "fingerprint": task.fingerprint, "encoded": data.fingerprint},
+    }
+    run = Run.at(directory, "finetune", spec)
+    with run.locked():
+        if run.finished:
+            checkpoint_of(run, config.steps).load_into(model)
+        else:
+            _Training(run, model, task, config, data, to_model.to(device_of(model)), evaluate).finish()
+        _evaluate_missing(run, model, task, evaluate)
+    return checkpoints(directory)
+
+
+def _evaluate_missing(run: Run, model: HookedRootModule, task: Task, evaluate: Evaluate | None) -> None:
+    """Evaluate the checkpoints that have no table, because the run was killed in between or `evaluate` was not given then."""
+    if evaluate is None:
+        return
+    kept = checkpoints(run.path)
+    missing = [c for c in kept if not run.file(f"evaluation/{name_of(c.step)}", "parquet").exists()]
+    for checkpoint in missing:
+        checkpoint.load_into(model)
+        _evaluate(run, model, task, evaluate, checkpoint.step)
+    if missing:
+        kept[-1].load_into(model)
+
+
+def _evaluate(run: Run, model: HookedRootModule, task: Task, evaluate: Evaluate, step: int) -> None:
+    def table() -> pd.DataFrame:
+        found = evaluate(model, task)
+        return pd.concat([pd.DataFrame({"step": [step] * len(found)}, index=found.index), found], axis=1)
+
+    with _mode(model, training=False), _own_randomness(model):
+        run.table(f"evaluation/{name_of(step)}", table)
+
+
+@dataclass(frozen=True, eq=False)
+class _Training:
+    """One call of `finetune`: everything that stays the same over its steps."""
+
+    run: Run
+    model: HookedRootModule
+    task: Task
+    config: TrainConfig
+    data: Encoded
+    to_model: Int[Tensor, " label"]
+    evaluate: Evaluate | None
+
+    def finish(self) -> None:
+        """Train from the newest checkpoint to the end."""
+        config = self.config
+        order = shuffled_rows(
+            self.data.lengths,
+            config.batch_size,
+            config.steps,
+            torch.Generator().manual_seed(_stream(config.seed, "data")),
+            config.bucket,
+        )
+        with ExitStack() as restore:
+            restore.enter_context(_mode(self.model, training=config.dropout))
+            restore.enter_context(_trainable(self.model))
+            restore.enter_context(_own_randomness(self.model))
+            torch.manual_seed(_stream(config.seed, "dropout"))
+            optimizer = torch.optim.AdamW(
+                self.model.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
+            )
+            start = resume(self.run, self.model, optimizer)
+            if start == 0:
+                self.run.write_tensors(f"checkpoints/{name_of(0)}", self.model.state_dict())
+                self._evaluate(0)
+            what = f"fine-tuning from step {start}" if start else "fine-tuning"
+            advance = restore.enter_context(progress(what, config.steps - start))
+            for end in config.checkpoint_steps:
+                if end > start:
+                    self._train(optimizer, order[start:end], start, advance)
+                    self._keep(optimizer, end)
+                    start = end
+        self.run.finish()
+        # nothing resumes a finished run, and the optimizer's state is twice the size of the model
+        self.run.file("resume", "safetensors").unlink(missing_ok=True)
+
+    def _train(
+        self, optimizer: torch.optim.Optimizer, order: Int[Tensor, "step batch"], start: int, advance: Callable[[], None]
+    ) -> None:
+        losses: list[Float[Tensor, ""]] = []  # on the device until they are logged: no step waits for its loss
+        with fused(self.model, train_weights=True):
+            for step, rows in enumerate(order, start=start):
+                for group in optimizer.param_groups:
+                    group["lr"] = learning_rate(self.config, step)
+                losses.append(self._step(optimizer, _on_device(self.data.batch(rows), self.to_model.device)))
+                advance()
+                if (step + 1) % self.config.log_every == 0 or step + 1 == start + len(order):
+                    self._log(torch.stack(losses), step + 1)
+                    losses = []
+
+    def _step(self, optimizer: torch.optim.Optimizer, batch: Batch) -> Float[Tensor, ""]:
+        if batch.labels is None:
+            raise ValueError(f"task {self.task.name!r}: the training rows have no labels")
+        device = self.to_model.device.type
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=self.config.precision == "bf16"):
+            logits = run_batch(self.model, batch)
+        loss = cross_entropy(logits.float(), self.to_model[batch.labels])
+        optimizer.zero_grad()
+        loss.backward()
+        if self.config.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        optimizer.step()
+        return loss.detach()
+
+    def _log(self, losses: Float[Tensor, " step"], done: int) -> None:
+        finite = losses.isfinite().cpu()
+        if not finite.all():
+            bad = int((~finite).nonzero()[0])
+            raise TrainingError(
+                f"the loss is {float(losses[bad])} at step {done - len(losses) + bad + 1} of {self.config.steps}; "
+                f"lower lr ({self.config.lr}), lengthen warmup_steps ({self.config.warmup_steps}) or set clip"
+            )
+        self.run.log({"step": done, "loss": float(losses.mean()), "lr": learning_rate(self.config, done - 1)})
+
+    def _keep(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        for name, weight in self.model.named_parameters():
+            if not weight.isfinite().all():
+                raise TrainingError(
+                    f"the weight {name} is not finite after step {step}; lower lr ({self.config.lr}) or set clip"
+                )
+        keep(self.run, self.model, optimizer, step)
+        self._evaluate(step)
+
+    def _evaluate(self, step: int) -> None:
+        if self.evaluate is not None:
+            _evaluate(self.run, self.model, self.task, self.evaluate, step)
+
+
+def _stream(seed: int, name: str) -> int:
+    """A seed of its own for each thing that a run's seed decides."""
+    return int.from_bytes(hashlib.sha256(f"{name} {seed}".encode()).digest()[:7], "big")
+
+
+def _on_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch on the device, without waiting for the copy."""
+    if device.type != "cuda":
+        return batch.to(device)
+
+    def moved(values: Tensor) -> Tensor:
+        return values.pin_memory().to(device, non_blocking=True)
+
+    return replace(
+        batch,
+        input_ids=moved(batch.input_ids),
+        attention_mask=moved(batch.attention_mask),
+        token_type_ids=None if batch.token_type_ids is None else moved(batch.token_type_ids),
+        labels=None if batch.labels is None else moved(batch.labels),
+    )
+
+
+@contextmanager
+def _own_randomness(model: HookedRootModule) -> Generator[None, None, None]:
+    """What is drawn inside leaves the global random state outside as it was."""
+    with torch.random.fork_rng(cuda_devices(model)):
+        yield
+
+
+@contextmanager
+def _mode(model: HookedRootModule, training: bool) -> Generator[None, None, None]:
+    """Train or eval mode; each module's own mode is restored."""
+    before = [(module, module.training) for module in model.modules()]
+    model.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in before:
+            module.training = mode
+
+
+@contextmanager
+def _trainable(model: HookedRootModule) -> Generator[None, None, None]:
+    """Gradients for all weights; which had them before is restored, and none are left behind."""
+    before = [(weight, weight.requires_grad) for weight in model.parameters()]
+    model.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for weight, had in before:
+            weight.requires_grad_(had)
+            weight.grad = None
