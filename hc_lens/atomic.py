@@ -8,7 +8,7 @@ import re
 import secrets
 import warnings
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -45,13 +45,12 @@ def atomic_path(path: Path) -> Generator[Path, None, None]:
         os.replace(temporary, path)
         _fsync_directory(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        if error.filename not in (None, str(temporary), temporary):
+        if error.filename not in (None, str(temporary), str(path.parent)):
             raise  # the body failed on some other file, which its error names
         raise _write_error(path, error) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    finally:
+        with suppress(OSError):  # a place that cannot be written cannot be cleared either
+            temporary.unlink(missing_ok=True)
 
 
 def _write_error(path: Path, error: OSError) -> OSError:

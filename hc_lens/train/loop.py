@@ -29,8 +29,8 @@ from hc_lens.train.checkpoints import Checkpoint, checkpoint_of, checkpoints, cu
 from hc_lens.train.config import TrainConfig, learning_rate
 
 Evaluate = Callable[[HookedRootModule, Task], pd.DataFrame]
-"""What is measured at every checkpoint: one row per case, such as `functools.partial(hc_lens.evaluate, trained=False)` gives (at
-step 0 there is no label order to check yet)."""
+"""What is measured at every checkpoint: one row per case, such as `functools.partial(hc_lens.evaluate, trained=False)` gives
+(at step 0 there is no label order to check yet)."""
 
 
 class TrainingError(RuntimeError):
