@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hc_lens.data.batches import Batch, Encoded, encode, encode_tokens
 from hc_lens.data.task import Split
-from transformer_lens.hook_points import HookedRootModule
+from transformer_lens import HookedRootModule
 
 Inputs = Split | Encoded | Tensor
 """Sentence pairs, encoded rows, or token ids `Int[Tensor, "row pos"]` without padding (a plain language model's data)."""

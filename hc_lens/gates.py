@@ -78,7 +78,7 @@ def gate_edits(means: ActivationMeans, gates: Float[Tensor, "run layer unit"]) -
     return edits
 
 
-def _gated(reference: "HookFunction", gate: Float[Tensor, "run *broadcast"], runs: int) -> HookFunction:
+def _gated(reference: HookFunction, gate: Float[Tensor, "run *broadcast"], runs: int) -> HookFunction:
     def hook(activation: Tensor, hook: HookPoint) -> Tensor:
         # The gate and its product stay in the gate's dtype (fp32) under autocast; the activation's dtype is what goes on.
         mu = reference(activation, hook=hook)

@@ -7,17 +7,16 @@ hook on exit, also on error, and refuses to end silently when a hook point never
 import difflib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from transformer_lens.hook_points import HookedRootModule, HookPoint
+from transformer_lens import HookedRootModule
+from transformer_lens.hook_points import HookPoint
 
 
-class HookFunction(Protocol):
-    """From the activation at a hook point to the activation that replaces it (TransformerLens's signature)."""
-
-    def __call__(self, activation: Tensor, /, hook: HookPoint) -> Tensor: ...
+HookFunction = Callable[..., Tensor]
+"""`f(activation, hook=hook_point)`: from the activation at a hook point to what replaces it (TransformerLens's signature)."""
 
 
 class Edit(NamedTuple):

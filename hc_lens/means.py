@@ -19,7 +19,8 @@ from hc_lens.hooks import Edit, HookFunction, captured, mlp_point, z_point
 from hc_lens.models import fingerprint, fused
 from hc_lens.runs import atomic_path
 from hc_lens.units import Head, Unit, require_in_model
-from transformer_lens.hook_points import HookedRootModule, HookPoint
+from transformer_lens import HookedRootModule
+from transformer_lens.hook_points import HookPoint
 
 Ablation = Literal["mean", "position", "zero", "resample"]
 

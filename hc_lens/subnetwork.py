@@ -16,7 +16,7 @@ from hc_lens.hooks import Edit, HookFunction
 from hc_lens.means import ActivationMeans
 from hc_lens.runs import atomic_path
 from hc_lens.units import Head, Mlp, Unit, require_in_model
-from transformer_lens.hook_points import HookedRootModule
+from transformer_lens import HookedRootModule
 
 
 class SubnetworkError(ValueError):
@@ -71,7 +71,7 @@ class Subnetwork:
     @property
     def sparsity(self) -> float:
         """Share of all units, heads and MLPs weighing the same, that is ablated."""
-        return 1 - float(self.mask.float().mean())
+        return int((~self.mask).sum()) / self.mask.numel()
 
     def edits(self) -> list[Edit]:
         """Edits that turn the full model into this subnetwork."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hc_lens.data.batches import Encoded
 from hc_lens.forward import Inputs, inputs_of
-from hc_lens.gates import discretise, undecided
+from hc_lens.gates import UNDECIDED, discretise, undecided
 from hc_lens.means import ActivationMeans
 from hc_lens.provenance import provenance
 from hc_lens.pruning.config import PruneConfig
@@ -19,7 +19,7 @@ from hc_lens.pruning.result import PruneResult, warnings_for
 from hc_lens.pruning.training import HISTORY, GateTraining, PruneError, data_order
 from hc_lens.runs import digest
 from hc_lens.subnetwork import Subnetwork
-from transformer_lens.hook_points import HookedRootModule
+from transformer_lens import HookedRootModule
 
 __all__ = ["GateTraining", "Loss", "PruneConfig", "PruneError", "PruneResult", "prune"]
 
@@ -112,7 +112,7 @@ def _result(
 
 
 def _require_no_collapse(seed: int, log_alpha: Float[Tensor, "layer unit"], config: PruneConfig) -> None:
-    state = "open" if bool((log_alpha > 0).all()) else "closed" if bool((log_alpha < 0).all()) else None
+    state = "open" if bool((log_alpha > UNDECIDED).all()) else "closed" if bool((log_alpha < -UNDECIDED).all()) else None
     if state is not None:
         raise PruneError(
             f"seed {seed}: every gate ended {state}, so there is no subnetwork to cut at sparsity {config.sparsity}; "

@@ -9,7 +9,7 @@ from torch import Tensor
 from hc_lens.data.batches import Batch, Encoded
 from hc_lens.forward import device_of, run_batch
 from hc_lens.models import fused
-from transformer_lens.hook_points import HookedRootModule
+from transformer_lens import HookedRootModule
 
 Loss = Callable[[Tensor, Batch], Tensor]
 """From the model's output and the batch to a loss for each row: Float[Tensor, " batch"]."""

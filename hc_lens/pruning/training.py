@@ -16,7 +16,7 @@ from hc_lens.means import ActivationMeans
 from hc_lens.models import fused
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, lagrangian
-from transformer_lens.hook_points import HookedRootModule
+from transformer_lens import HookedRootModule
 
 _INIT, _NOISE, _ORDER = range(3)
 _NOISE_CHUNK = 64  # steps of noise drawn at once: few kernel launches, little memory
