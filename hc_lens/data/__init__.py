@@ -1,6 +1,37 @@
-"""Tasks of sentence pairs and their token batches."""
+"""Tasks of labelled sentence pairs, where they come from, and their token batches."""
 
 from hc_lens.data.batches import Batch, Encoded, encode, encode_tokens, shuffled_rows
+from hc_lens.data.desk import Mixture, NliPool, data_folder, desk_mixture, desk_task, nli_pool
+from hc_lens.data.files import Columns, read_pairs
+from hc_lens.data.load import TASK_NAMES, load_task
+from hc_lens.data.nli import HANS_COLLAPSE, HANS_LABELS, NLI_LABELS, PAPER_CASES, hans, mnli, mnli_files
+from hc_lens.data.synthetic import synthetic_nli
 from hc_lens.data.task import Split, Task
 
-__all__ = ["Batch", "Encoded", "Split", "Task", "encode", "encode_tokens", "shuffled_rows"]
+__all__ = [
+    "HANS_COLLAPSE",
+    "HANS_LABELS",
+    "NLI_LABELS",
+    "PAPER_CASES",
+    "TASK_NAMES",
+    "Batch",
+    "Columns",
+    "Encoded",
+    "Mixture",
+    "NliPool",
+    "Split",
+    "Task",
+    "data_folder",
+    "desk_mixture",
+    "desk_task",
+    "encode",
+    "encode_tokens",
+    "hans",
+    "load_task",
+    "mnli",
+    "mnli_files",
+    "nli_pool",
+    "read_pairs",
+    "shuffled_rows",
+    "synthetic_nli",
+]
