@@ -1,0 +1,21 @@
+"""Figures of a study: a table in, a plotly Figure out; nothing here loads a run or computes a result.
+
+Every figure carries its own template (no global theme is set), a palette that colour-blind readers can tell apart, and text
+from the data escaped. The shape of the table it takes stands in each docstring.
+"""
+
+from hc_lens.figures.accuracy import strip, training_curves
+from hc_lens.figures.effects import ablation_bars, additivity
+from hc_lens.figures.heads import head_heatmap, joint_histogram
+from hc_lens.figures.style import PALETTE, TEMPLATE
+
+__all__ = [
+    "PALETTE",
+    "TEMPLATE",
+    "ablation_bars",
+    "additivity",
+    "head_heatmap",
+    "joint_histogram",
+    "strip",
+    "training_curves",
+]

@@ -1,0 +1,99 @@
+"""The look every figure shares: palette, template, and how names and numbers from the data are written."""
+
+import html
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+
+INK = "#1d2733"
+MUTED = "#69737f"
+FAINT = "#e4e8ec"
+BAND = "#c9d0d8"
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195")
+"""Okabe and Ito's colours (2008), strongest first: told apart under the common colour-vision deficiencies."""
+
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "pentagon", "star", "hexagon")
+ID_COLOUR = INK
+OOD_COLOUR = PALETTE[1]
+BLUES = ((0.0, "#f7f9fb"), (0.25, "#cfe0ee"), (0.5, "#86b3d3"), (0.75, "#2f7fb5"), (1.0, "#08406b"))
+
+FONT = 'system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
+
+_AXIS = {
+    "gridcolor": FAINT,
+    "linecolor": BAND,
+    "tickcolor": BAND,
+    "zeroline": False,
+    "automargin": True,
+    "title": {"font": {"size": 13, "color": MUTED}, "standoff": 10},
+    "tickfont": {"size": 12},
+}
+
+TEMPLATE = go.layout.Template(
+    layout={
+        "font": {"family": FONT, "size": 13, "color": INK},
+        "paper_bgcolor": "white",
+        "plot_bgcolor": "white",
+        "colorway": list(PALETTE),
+        "margin": {"l": 10, "r": 16, "t": 44, "b": 10},
+        "hoverlabel": {"bgcolor": "white", "bordercolor": BAND, "font": {"family": FONT, "size": 12, "color": INK}},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "font": {"size": 12}},
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+    }
+)
+
+
+def figure(height: int) -> go.Figure:
+    """An empty figure, `height` pixels high and as wide as its container, with the shared look."""
+    return go.Figure(layout={"template": TEMPLATE, "height": height, "autosize": True})
+
+
+def text(value: object) -> str:
+    """A name from the data as plotly text: markup in it is shown, not obeyed."""
+    return html.escape(str(value), quote=False)
+
+
+def wrapped(name: object, width: int = 30) -> str:
+    """A long case name over several lines, broken after underscores, spaces and slashes, or anywhere if there are none; escaped."""
+    lines = [""]
+    for piece in _pieces(str(name), width):
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "<br>".join(text(line.rstrip()) for line in lines)
+
+
+def pitch(labels: Iterable[str], least: int) -> int:
+    """Pixels from one row to the next so that wrapped labels do not touch, at least `least`."""
+    return max(least, 8 + 15 * (1 + max(label.count("<br>") for label in labels)))
+
+
+def percent(share: float) -> str:
+    """A share as a whole percentage, one decimal where it needs it: `50 %`, `69.4 %`."""
+    return f"{100 * share:.1f}".removesuffix(".0") + " %"
+
+
+def require(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
+    """Check that a table has what a figure draws.
+
+    Raises:
+        ValueError: if a column is missing or there is no row, naming the figure, the column, and what the table has.
+    """
+    if missing := [name for name in columns if name not in table.columns]:
+        raise ValueError(f"{what} needs the columns {list(columns)}; {missing} missing from {[str(c) for c in table.columns]}")
+    if table.empty:
+        raise ValueError(f"{what} needs at least one row; the table is empty")
+
+
+def _pieces(name: str, width: int) -> list[str]:
+    pieces = [""]
+    for letter in name:
+        if len(pieces[-1]) == width:
+            pieces.append("")
+        pieces[-1] += letter
+        if letter in "_ /":
+            pieces.append("")
+    return [piece for piece in pieces if piece]

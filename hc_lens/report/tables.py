@@ -1,0 +1,191 @@
+"""The tables of a report as text, each for the page and for Markdown alike."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import pandas as pd
+
+from hc_lens.report.ablation import head_losses, is_head
+from hc_lens.report.findings import MINUS
+from hc_lens.report.inputs import ReportInputs
+
+
+_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,}\b")
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of texts. The first `labels` columns name the row; the others are numbers, set flush right."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    labels: int = 1
+
+
+def accuracy_table(inputs: ReportInputs) -> TextTable:
+    """One row per case: the full model's accuracy, and least, mean, most and standard deviation over each sparsity's runs."""
+    full = inputs.full.set_index("case")["accuracy"]
+    columns = ["group", "case", "full"]
+    for share in inputs.by_sparsity:
+        columns += [f"{100 * share:.0f} %: least", "mean", "most", "sd"]
+    rows: list[tuple[str, ...]] = []
+    for case, group in inputs.group_of.items():
+        cells = [group, case, _percent(full.get(case))]
+        for runs in inputs.by_sparsity.values():
+            found = runs.loc[runs["case"] == case, "accuracy"]
+            cells += [_percent(found.min()), _percent(found.mean()), _percent(found.max()), _percent(found.std())]
+        rows.append(tuple(cells))
+    return TextTable("Accuracy by case (%)", tuple(columns), tuple(rows), labels=2)
+
+
+def run_table(inputs: ReportInputs) -> TextTable:
+    """One row per subnetwork: in-domain and out-of-domain accuracy, and its weakest case."""
+    rows: list[tuple[str, ...]] = []
+    for share, runs in inputs.by_sparsity.items():
+        for name, run in runs.groupby("subnetwork", sort=False):
+            means = run.groupby("group")["accuracy"].mean()
+            ood = run[run["group"] == "OOD"]
+            weakest = str(ood.loc[ood["accuracy"].idxmin(), "case"]) if len(ood) else ""
+            agreed = _percent(run["agreement"].mean()) if "agreement" in run.columns else ""
+            realised = _percent(run["sparsity"].iloc[0])
+            rows.append(
+                (
+                    f"{100 * share:.0f} %",
+                    str(name),
+                    weakest,
+                    realised,
+                    _percent(means.get("ID")),
+                    _percent(means.get("OOD")),
+                    agreed,
+                )
+            )
+    columns = ("set", "subnetwork", "weakest case", "realised sparsity", "ID", "OOD", "agreement with full")
+    return TextTable("Every subnetwork (%)", columns, tuple(rows), labels=3)
+
+
+def training_table(inputs: ReportInputs) -> TextTable:
+    """One row per checkpoint, one column per case."""
+    training = cast(pd.DataFrame, inputs.training)
+    wide = training.pivot_table(index="step", columns="case", values="accuracy", sort=False).sort_index()
+    rows = tuple(
+        (str(step), *(_percent(value) for value in row)) for step, row in zip(wide.index, wide.to_numpy(), strict=True)
+    )
+    return TextTable("Accuracy at each checkpoint (%)", ("step", *map(str, wide.columns)), rows)
+
+
+def frequency_table(inputs: ReportInputs) -> TextTable:
+    """One row per layer, one column per head: runs that keep the head, one number per sparsity."""
+    table = inputs.frequency.sort_values(["layer", "head", "sparsity"])
+    cells = table.groupby(["layer", "head"])["count"].agg(lambda counts: " / ".join(str(count) for count in counts)).unstack()
+    shares = " / ".join(f"{100 * share:.0f} %" for share in sorted(table["sparsity"].unique()))
+    title = f"Runs that keep each head ({shares} sparsity; of {int(table['of'].max())} runs)"
+    rows = tuple((f"L{layer}", *map(str, row)) for layer, row in zip(cells.index, cells.to_numpy(), strict=True))
+    return TextTable(title, ("layer", *(f"H{head}" for head in cells.columns)), rows)
+
+
+def joint_table(inputs: ReportInputs, first: str, second: str) -> TextTable:
+    """How many heads are kept in `i` runs of the first set and `j` of the second, pairs without any left out."""
+    joint = cast(pd.DataFrame, inputs.joint)
+    shown = joint[joint["heads"] > 0].sort_values(["i", "j"], ascending=False)
+    rows = tuple((str(i), str(j), str(heads)) for i, j, heads in zip(shown["i"], shown["j"], shown["heads"], strict=True))
+    return TextTable("Heads by how many runs keep them", (f"runs at {first}", f"runs at {second}", "heads"), rows, labels=0)
+
+
+def effect_table(inputs: ReportInputs, effects: pd.DataFrame) -> TextTable:
+    """One row per case, one column per group of units ablated: points of accuracy lost."""
+    wide = effects.pivot_table(index="case", columns="group", values="effect", sort=False)
+    wide = wide.reindex([case for case in inputs.group_of if case in wide.index])
+    rows = tuple(
+        (inputs.group_of[str(case)], str(case), *(_percent(value) for value in row))
+        for case, row in zip(wide.index, wide.to_numpy(), strict=True)
+    )
+    return TextTable("Accuracy lost to ablation (points)", ("group", "case", *map(str, wide.columns)), rows, labels=2)
+
+
+def shown_effects(inputs: ReportInputs) -> pd.DataFrame:
+    """The effects worth a bar: single core heads and sets as they are, all other single heads as their mean.
+
+    That mean carries the spread of the heads (quartiles) as its interval, unless the effects hold a mean with an interval of its own.
+    """
+    effects = inputs.accuracy_effects
+    core = {str(head) for head in inputs.core.heads}
+    other = effects["group"].map(lambda name: is_head(name) and name not in core).astype(bool)
+    shown, others = effects[~other], effects[other]
+    if others.empty or shown["group"].str.startswith("mean of").any():
+        return shown
+    by_case = others.groupby("case", sort=False)
+    quartiles = by_case["effect"].quantile([0.25, 0.75]).unstack()
+    mean = pd.DataFrame(
+        {
+            "group": f"mean of {others['group'].nunique()} other heads",
+            "case": quartiles.index,
+            "effect": by_case["effect"].mean().to_numpy(),
+            "low": quartiles[0.25].to_numpy(),
+            "high": quartiles[0.75].to_numpy(),
+            "case_group": by_case["case_group"].first().to_numpy(),
+        }
+    )
+    return pd.concat([shown, mean], ignore_index=True)
+
+
+def core_table(inputs: ReportInputs) -> TextTable:
+    """One row per core head: runs that keep it at each sparsity, and what losing it costs."""
+    counts = inputs.frequency.set_index(["layer", "head", "sparsity"])["count"]
+    shares = sorted(inputs.frequency["sparsity"].unique())
+    losses = head_losses(inputs)
+    rows = []
+    for head in inputs.core.heads:
+        kept = [str(counts.get((head.layer, head.index, share), "")) for share in shares]
+        lost = [_percent(losses.at[str(head), group]) if str(head) in losses.index else "" for group in ("ID", "OOD")]
+        rows.append((str(head), *kept, *lost))
+    columns = ("head", *(f"runs at {100 * share:.0f} %" for share in shares), "ID lost (points)", "OOD lost (points)")
+    return TextTable("The core", columns, tuple(rows))
+
+
+def additivity_table(inputs: ReportInputs) -> TextTable:
+    """One row per set, scale and case: joint and summed loss, their difference with interval, and the control."""
+    rows: list[tuple[str, ...]] = []
+    for row in cast(pd.DataFrame, inputs.additivity).to_dict("records"):
+        factor = 100 if row["scale"] == "accuracy" else 1
+
+        def number(name: str, row: Mapping[str, object] = row, factor: int = factor) -> str:
+            return _number(cast(float, row[name]) * factor, 1 if factor == 100 else 2)
+
+        span = f"{number('low')} to {number('high')}"
+        control = "" if pd.isna(row["control_low"]) else f"{number('control_low')} to {number('control_high')}"
+        floor = "yes" if row["floor_limited"] else ""
+        rows.append(
+            (row["set"], row["scale"], row["case"], number("joint"), number("summed"), number("excess"), span, control, floor)
+        )
+    columns = ("set", "scale", "case", "joint", "summed", "excess", "95 % interval", "random sets", "floor-limited")
+    title = "Joint and summed losses (accuracy in points, margin in nats)"
+    return TextTable(title, columns, tuple(tuple(map(str, row)) for row in rows), labels=3)
+
+
+def settings_table(title: str, settings: Mapping[str, object]) -> TextTable:
+    """Nested settings as dotted names and values."""
+    return TextTable(title, ("setting", "value"), tuple(_flat(settings, "")), labels=2)
+
+
+def _flat(settings: Mapping[str, object], prefix: str) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            rows += _flat(cast("Mapping[str, object]", value), f"{prefix}{name}.")
+        elif isinstance(value, list | tuple):
+            rows.append((f"{prefix}{name}", ", ".join(map(str, cast("list[object]", value))) or "none"))
+        else:
+            # A digest is told by its first 12 digits; the whole stands in the run's own files.
+            rows.append((f"{prefix}{name}", _DIGEST.sub(r"\1…", str(value))))
+    return rows
+
+
+def _percent(share: object) -> str:
+    return _number(100 * float(cast(float, share)), 1) if pd.notna(share) else ""
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".replace("-", MINUS)
