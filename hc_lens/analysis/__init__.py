@@ -13,3 +13,4 @@ from hc_lens.analysis.overlap import jaccard as jaccard
 from hc_lens.analysis.overlap import joint_histogram as joint_histogram
 from hc_lens.analysis.overlap import mlp_frequency as mlp_frequency
 from hc_lens.analysis.overlap import spearman as spearman
+from hc_lens.analysis.spread import spread as spread

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol, overload
+from typing import Protocol, overload, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -27,6 +27,7 @@ Metric = Callable[[Tensor, Batch], Tensor]
 _Rows = Mapping[str, Float[np.ndarray, " row"]]
 
 
+@runtime_checkable
 class Reference(Protocol):
     """What stands in for an ablated unit: `ActivationMeans`, or anything with these members."""
 
@@ -142,9 +143,9 @@ class _TaskRows:
         seed: int,
     ) -> None:
         self._model, self._labels = model, task.labels
+        self._order = label_order(labels_of(model), task.labels)
         self._data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
         self._batches = list(self._data.data.batches(batch_size))
-        self._order = label_order(labels_of(model), task.labels)
         data = self._data
         self.cases = tuple(
             CaseRows(name, group, start, stop, _worst_constant(split))

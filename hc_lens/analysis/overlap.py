@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from hc_lens.analysis.null import NullResult, core_null
 from hc_lens.units import Head, Mlp
 
 
+@runtime_checkable
 class Masked(Protocol):
     """What these analyses need of a subnetwork: which units stay, and which run it is of."""
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
-from transformer_lens.hook_points import HookedRootModule
+from transformer_lens import HookedRootModule
 
 from hc_lens.data.task import Split
 from hc_lens.metrics.statistics import Interval, wilson_interval

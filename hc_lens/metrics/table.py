@@ -1,7 +1,7 @@
 """The evaluation table: every subnetwork on every case, beside the full model."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pandas as pd
 import torch
@@ -17,6 +17,7 @@ from hc_lens.metrics.scores import confidence, label_order, labels_of
 from hc_lens.metrics.statistics import agreement, calibration_error, kl_to_full
 
 
+@runtime_checkable
 class Evaluated(Protocol):
     """What the table needs of a subnetwork."""
 
@@ -63,8 +64,8 @@ def evaluate(
         LabelOrderError: if the model's labels are not the task's, or in-domain predictions fit far better under other names.
         ValueError: for no cases, non-finite logits, or a case whose rows cannot be scored.
     """
-    data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
     order = label_order(labels_of(model), task.labels)
+    data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
     batches = list(data.data.batches(batch_size))
     with inference(model), progress("evaluating", len(subnetworks) + 1) as advance:
         full = read_rows(model, batches, lambda logits, batch: logits[:, order])
