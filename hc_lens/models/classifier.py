@@ -1,8 +1,8 @@
 """Sequence classifiers that are HookedEncoder and HookedTransformer instances: their hooks, plus a head, plus dropout.
 
-Dropout acts in train mode only and at the places where transformers has it. It is applied by hooks on the modules in front
-of TransformerLens's hook points, so that `hook_pattern`, `hook_attn_out`, `hook_mlp_out` and the embedding's hook point see what
-the model goes on with; it survives `reset_hooks`.
+Dropout acts in train mode only and at the places where transformers has it. It is applied by hooks on the modules in
+front of TransformerLens's hook points, so that `hook_pattern`, `hook_attn_out`, `hook_mlp_out` and the embedding's hook point
+see what the model goes on with; it survives `reset_hooks`.
 """
 
 import copy
@@ -10,19 +10,22 @@ import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import PretrainedConfig, PreTrainedTokenizerBase
-from typing_extensions import Self, override
-
-from hc_lens.models.architecture import DropoutRates, Family, dropout_rates, hooked_config, position_offset
-from hc_lens.models.inputs import Mask, TokenBatch, Tokens, check_tokens, last_real_position
+from torch.nn import functional
 from transformer_lens import HookedEncoder, HookedTransformer
 from transformer_lens.config.hooked_transformer_config import HookedTransformerConfig
 from transformer_lens.HookedRootModule import HookedRootModule
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+from typing_extensions import override
+
+from hc_lens.models.architecture import DropoutRates, Family, dropout_rates, hooked_config, position_offset
+from hc_lens.models.inputs import Mask, TokenBatch, Tokens, check_tokens, last_real_position
+
+_C = TypeVar("_C", bound="Classifier")
 
 ClassifierInput = TokenBatch | Int[Tensor, "batch pos"] | str | Sequence[str]
 
@@ -73,7 +76,9 @@ class Classifier(HookedRootModule):
         return save_pretrained(self, Path(directory))
 
     @override
-    def to(self, device_or_dtype: torch.device | str | torch.dtype, print_details: bool = False) -> Self:
+    def to(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self: _C, device_or_dtype: torch.device | str | torch.dtype, print_details: bool = False
+    ) -> _C:
         """As TransformerLens's, without its print."""
         return super().to(device_or_dtype, print_details)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
@@ -115,7 +120,7 @@ class Classifier(HookedRootModule):
         self.setup()
 
 
-class EncoderClassifier(Classifier, HookedEncoder):
+class EncoderClassifier(Classifier, HookedEncoder):  # pyright: ignore[reportIncompatibleMethodOverride]
     """BERT and RoBERTa: a linear layer on the pooled first token (RoBERTa's head has the same tanh layer, as `pooler`)."""
 
     def __init__(
@@ -142,8 +147,8 @@ class EncoderClassifier(Classifier, HookedEncoder):
     def classify(self, tokens: Tokens) -> Float[Tensor, "batch label"]:
         first = self.encoder_output(tokens.ids, tokens.types, tokens.mask)[:, :1]
         if self.family == "roberta":
-            first = F.dropout(first, self.dropout.classifier, self.training)
-        return self.classifier(F.dropout(self.pooler(first), self.dropout.classifier, self.training))
+            first = functional.dropout(first, self.dropout.classifier, self.training)
+        return self.classifier(functional.dropout(self.pooler(first), self.dropout.classifier, self.training))
 
     @override
     def to_tokens(
@@ -161,7 +166,7 @@ class EncoderClassifier(Classifier, HookedEncoder):
         return ids.to(device), types.to(device), mask.to(device)
 
 
-class DecoderClassifier(Classifier, HookedTransformer):
+class DecoderClassifier(Classifier, HookedTransformer):  # pyright: ignore[reportIncompatibleMethodOverride]
     """GPT-2: a linear layer on the final state of each row's last real token."""
 
     def __init__(
@@ -183,7 +188,7 @@ class DecoderClassifier(Classifier, HookedTransformer):
     @override
     def classify(self, tokens: Tokens) -> Float[Tensor, "batch label"]:
         embedded = self.hook_embed(self.embed(tokens.ids)) + self.hook_pos_embed(self.pos_embed(tokens.ids))
-        resid = F.dropout(embedded, self.dropout.embedding, self.training)
+        resid = functional.dropout(embedded, self.dropout.embedding, self.training)
         for block in self.blocks:
             resid = block(resid)  # no mask: the padding comes last, where causal attention does not look
         resid = self.ln_final(resid)
@@ -203,7 +208,7 @@ def _drop(rate: float) -> Callable[[nn.Module, object, Tensor], Tensor]:
     """A module hook that drops its output in train mode."""
 
     def hook(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-        return F.dropout(output, rate, module.training)
+        return functional.dropout(output, rate, module.training)
 
     return hook
 
@@ -220,6 +225,6 @@ def _right_padding(tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedToken
 
 
 def _pad_id(hf_config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None) -> int | None:
-    tokenizer_pad: int | None = None if tokenizer is None else tokenizer.pad_token_id
+    tokenizer_pad = None if tokenizer is None else tokenizer.pad_token_id
     candidates = (getattr(hf_config, "pad_token_id", None), tokenizer_pad, getattr(hf_config, "eos_token_id", None))
     return next((pad for pad in candidates if isinstance(pad, int)), None)

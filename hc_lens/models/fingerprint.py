@@ -12,5 +12,5 @@ def fingerprint(model: nn.Module) -> str:
     for name, parameter in sorted(model.named_parameters()):
         value = parameter.detach().cpu().contiguous()
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy())
+        digest.update(memoryview(value.reshape(-1).view(torch.uint8).numpy()))  # pyright: ignore[reportArgumentType]
     return digest.hexdigest()

@@ -65,7 +65,7 @@ def check_tokens(
         if real.all():
             return Tokens(ids, None, types)
     else:
-        torch._assert_async(right_padded, "attention_mask must be right-padded")  # pyright: ignore[reportPrivateUsage]
+        torch._assert_async(right_padded, "attention_mask must be right-padded")  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
     return Tokens(ids, real.to(ids.dtype), types)
 
 

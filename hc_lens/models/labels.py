@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import cast
 
 from transformers import PretrainedConfig
 
@@ -19,7 +20,8 @@ def label_names(
     Raises:
         ValueError: for duplicate names, another number of labels than the head has, and names that contradict the config's.
     """
-    stored = tuple(str(config.id2label[i]) for i in sorted(config.id2label))
+    id2label = cast(dict[int, str], config.id2label)
+    stored = tuple(id2label[i] for i in sorted(id2label))
     if labels is None:
         names = stored
     elif isinstance(labels, int):

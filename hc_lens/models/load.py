@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hc_lens.models.architecture import Family, family_of, position_offset
+from hc_lens.models.architecture import family_of, position_offset
 from hc_lens.models.classifier import Classifier, DecoderClassifier, EncoderClassifier
 from hc_lens.models.labels import label_names
 from hc_lens.models.weights import Entry, entries, to_hooked
