@@ -4,6 +4,7 @@ The distribution is Louizos, Welling and Kingma (2018), equations 10-13, with th
 Gate tensors are `Float[Tensor, "run layer unit"]`: several runs share one forward pass, and unit `n_heads` of a layer is its MLP.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,8 +47,7 @@ class HardConcrete:
 
     def p_closed(self, log_alpha: Float[Tensor, "*unit"]) -> Float[Tensor, "*unit"]:
         """P(g = 0) = sigmoid(beta ln(-gamma / zeta) - log_alpha)."""
-        shift = self.beta * torch.log(torch.tensor(-self.gamma / self.zeta, dtype=log_alpha.dtype, device=log_alpha.device))
-        return torch.sigmoid(shift - log_alpha)
+        return torch.sigmoid(self.beta * math.log(-self.gamma / self.zeta) - log_alpha)
 
     def p_open(self, log_alpha: Float[Tensor, "*unit"]) -> Float[Tensor, "*unit"]:
         """P(g > 0) = 1 - P(g = 0): each gate's part of the expected L0 norm (Louizos et al., equation 12)."""

@@ -45,13 +45,13 @@ class Batch:
         return self.input_ids.shape[0]
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on another device."""
+        """The same batch on another device; the host does not wait for a copy to a GPU."""
         return Batch(
-            input_ids=self.input_ids.to(device),
-            attention_mask=self.attention_mask.to(device),
-            token_type_ids=None if self.token_type_ids is None else self.token_type_ids.to(device),
-            labels=None if self.labels is None else self.labels.to(device),
-            rows=self.rows.to(device),
+            input_ids=move(self.input_ids, device),
+            attention_mask=move(self.attention_mask, device),
+            token_type_ids=None if self.token_type_ids is None else move(self.token_type_ids, device),
+            labels=None if self.labels is None else move(self.labels, device),
+            rows=move(self.rows, device),
             pad_id=self.pad_id,
         )
 
@@ -76,6 +76,13 @@ class Batch:
             rows=torch.cat([b.rows for b in batches]),
             pad_id=pad_id,
         )
+
+
+def move(values: Tensor, device: torch.device | str) -> Tensor:
+    """The values on another device; from the CPU to a GPU through pinned memory, so that the host does not wait for the copy."""
+    if values.device.type == "cpu" and torch.device(device).type == "cuda":
+        return values.pin_memory().to(device, non_blocking=True)
+    return values.to(device)
 
 
 def _widen(values: Int[Tensor, "batch pos"], width: int, fill: int) -> Int[Tensor, "batch wider"]:

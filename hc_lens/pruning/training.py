@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hc_lens.data.batches import Batch, Encoded, shuffled_rows
+from hc_lens.data.batches import Batch, Encoded, move, shuffled_rows
 from hc_lens.forward import device_of, run_batch
 from hc_lens.gates import HardConcrete, gate_edits, undecided
 from hc_lens.hooks import hooked
@@ -162,7 +162,8 @@ class GateTraining:
         within = k % _NOISE_CHUNK
         if within == 0 and micro == 0:
             shape = (_NOISE_CHUNK, self.config.accumulation, *self.log_alpha.shape[1:])
-            self._noise = torch.stack([self.concrete.noise(shape, g) for g in self._noise_streams], dim=2).to(self.device)
+            drawn = torch.stack([self.concrete.noise(shape, g) for g in self._noise_streams], dim=2)
+            self._noise = move(drawn, self.device)
         return self._noise[within, micro]
 
     def _clip(self, largest: float) -> None:

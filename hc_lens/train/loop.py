@@ -8,7 +8,7 @@ newest checkpoint in `resume.safetensors`.
 import hashlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
@@ -151,7 +151,7 @@ class _Training:
             for step, rows in enumerate(order, start=start):
                 for group in optimizer.param_groups:
                     group["lr"] = learning_rate(self.config, step)
-                losses.append(self._step(optimizer, _on_device(self.data.batch(rows), self.to_model.device)))
+                losses.append(self._step(optimizer, self.data.batch(rows).to(self.to_model.device)))
                 advance()
                 if (step + 1) % self.config.log_every == 0 or step + 1 == start + len(order):
                     self._log(torch.stack(losses), step + 1)
@@ -198,23 +198,6 @@ class _Training:
 def _stream(seed: int, name: str) -> int:
     """A seed of its own for each thing that a run's seed decides."""
     return int.from_bytes(hashlib.sha256(f"{name} {seed}".encode()).digest()[:7], "big")
-
-
-def _on_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch on the device, without waiting for the copy."""
-    if device.type != "cuda":
-        return batch.to(device)
-
-    def moved(values: Tensor) -> Tensor:
-        return values.pin_memory().to(device, non_blocking=True)
-
-    return replace(
-        batch,
-        input_ids=moved(batch.input_ids),
-        attention_mask=moved(batch.attention_mask),
-        token_type_ids=None if batch.token_type_ids is None else moved(batch.token_type_ids),
-        labels=None if batch.labels is None else moved(batch.labels),
-    )
 
 
 @contextmanager
