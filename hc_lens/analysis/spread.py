@@ -9,8 +9,8 @@ def spread(evaluation: pd.DataFrame, by: Sequence[str] = ("case", "group")) -> p
     """Least, greatest, mean and standard deviation over subnetworks of their accuracy, beside the full model's.
 
     Args:
-        evaluation: as `hc_lens.metrics.evaluate` returns: `subnetwork` ("full" for the full model), `case`, `group`, `accuracy`.
-            A missing accuracy is a failed run: it is left out of the statistics and of `subnetworks`.
+        evaluation: as `hc_lens.metrics.evaluate` returns: `subnetwork` ("full" for the full model), `case`, `group`,
+            `accuracy`. A missing accuracy is a failed run: it is left out of the statistics and of `subnetworks`.
         by: columns whose values keep subnetworks apart, such as `("target", "case", "group")` for several sparsities.
 
     Returns:

@@ -1,0 +1,97 @@
+"""What an ablation measures on every row: a task's accuracy and margin, or a metric of the caller's."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens import HookedRootModule
+
+from hc_lens.analysis.effects import CaseRows
+from hc_lens.data.batches import Batch, Encoded
+from hc_lens.data.task import Split, Task
+from hc_lens.metrics import encode_cases, label_order, labels_of
+
+Metric = Callable[[Tensor, Batch], Tensor]
+"""From the model's output and the batch to one value per row, larger being better: Float[Tensor, " batch"]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """Rows to run, what to read of each, and how that becomes values per scale.
+
+    `check` gets what was read of the full model and raises if it makes no sense.
+    """
+
+    cases: tuple[CaseRows, ...]
+    batches: Sequence[Batch]
+    read: Callable[[Tensor, Batch], Tensor]
+    check: Callable[[Tensor], None]
+    values: Callable[[Tensor], Mapping[str, Float[np.ndarray, " row"]]]
+
+
+def on_task(
+    model: HookedRootModule,
+    task: Task,
+    *,
+    cases: Sequence[str] | None,
+    max_rows: int | None,
+    max_length: int | None,
+    batch_size: int,
+    seed: int,
+) -> Measure:
+    """Accuracy and margin of the rows of a task's cases."""
+    order = label_order(labels_of(model), task.labels)
+    data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
+
+    def values(logits: Tensor) -> Mapping[str, Float[np.ndarray, " row"]]:
+        scores = data.score(logits)
+        return {
+            "accuracy": np.concatenate([case.correct for case in scores]).astype(np.float32),
+            "margin": np.concatenate([case.margin for case in scores]).astype(np.float32),
+        }
+
+    return Measure(
+        cases=tuple(
+            CaseRows(name, group, start, stop, _worst_constant(split))
+            for name, group, split, (start, stop) in zip(data.names, data.groups, data.splits, data.bounds, strict=True)
+        ),
+        batches=list(data.data.batches(batch_size)),
+        read=lambda logits, batch: logits[:, order],
+        check=lambda logits: data.require_label_order(logits, task.labels),
+        values=values,
+    )
+
+
+def on_data(data: Encoded, metric: Metric, *, max_rows: int | None, batch_size: int, seed: int) -> Measure:
+    """A metric on the rows of one data set, as the case `"data"`."""
+    if max_rows is not None and max_rows < 1:
+        raise ValueError(f"max_rows must be at least 1, got {max_rows}")
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(data))[:max_rows])
+    place = np.full(len(data), -1)
+    place[chosen] = np.arange(len(chosen))
+    by_length = sorted(chosen.tolist(), key=lambda row: -int(data.lengths[row]))
+    batches = [data.batch(by_length[start : start + batch_size]) for start in range(0, len(by_length), batch_size)]
+
+    def values(read: Tensor) -> Mapping[str, Float[np.ndarray, " row"]]:
+        if read.ndim != 1:
+            raise ValueError(
+                f"a metric must return one value per row, it returned values of shape {tuple(read.shape[1:])} per row"
+            )
+        return {"metric": read.numpy()}
+
+    return Measure(
+        cases=(CaseRows("data", "", 0, len(chosen), float("nan")),),
+        batches=[dataclasses.replace(batch, rows=batch.rows.new_tensor(place[batch.rows.numpy()])) for batch in batches],
+        read=metric,
+        check=lambda read: None,
+        values=values,
+    )
+
+
+def _worst_constant(split: Split) -> float:
+    """Accuracy of the answer that is right least often: 0 on a case with one label, near one third on balanced MNLI."""
+    counts = np.bincount(split.labels, minlength=len(split.label_names))
+    return min(float(counts[label]) for label in set(split.collapse)) / len(split)
