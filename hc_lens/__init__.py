@@ -4,22 +4,17 @@ The public names below are imported on first use: `import hc_lens` itself loads 
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hc_lens.analysis.ablation import ablate
-    from hc_lens.analysis.overlap import heuristic_core
-    from hc_lens.data import load_task, synthetic_nli
-    from hc_lens.data.batches import Batch, encode
-    from hc_lens.data.task import Split, Task
+    from hc_lens.analysis import ablate, heuristic_core, single_heads
+    from hc_lens.data import Batch, Columns, Split, Task, encode, load_task, synthetic_nli
     from hc_lens.hooks import Edit, captured, hooked
     from hc_lens.means import ActivationMeans
     from hc_lens.metrics import evaluate, predict
-    from hc_lens.models import load_model
-    from hc_lens.prune import PruneConfig, PruneResult, prune
-    from hc_lens.report import write_report
+    from hc_lens.models import load_model, minilm_directory
+    from hc_lens.pruning import PruneConfig, PruneResult, prune
+    from hc_lens.report import ReportInputs, write_report
     from hc_lens.runs import Run
     from hc_lens.subnetwork import Subnetwork
     from hc_lens.train import TrainConfig, finetune
@@ -29,29 +24,33 @@ __version__ = "0.1.0"
 
 _HOME = {
     "ActivationMeans": "means",
-    "Batch": "data.batches",
+    "Batch": "data",
+    "Columns": "data",
     "Edit": "hooks",
     "Head": "units",
     "Mlp": "units",
-    "PruneConfig": "prune",
-    "PruneResult": "prune",
+    "PruneConfig": "pruning",
+    "PruneResult": "pruning",
+    "ReportInputs": "report",
     "Run": "runs",
-    "Split": "data.task",
+    "Split": "data",
     "Subnetwork": "subnetwork",
-    "Task": "data.task",
+    "Task": "data",
     "TrainConfig": "train",
-    "ablate": "analysis.ablation",
+    "ablate": "analysis",
     "captured": "hooks",
-    "encode": "data.batches",
+    "encode": "data",
     "evaluate": "metrics",
     "finetune": "train",
-    "heuristic_core": "analysis.overlap",
+    "heuristic_core": "analysis",
     "hooked": "hooks",
     "load_model": "models",
     "load_task": "data",
+    "minilm_directory": "models",
     "parse": "units",
     "predict": "metrics",
-    "prune": "prune",
+    "prune": "pruning",
+    "single_heads": "analysis",
     "synthetic_nli": "data",
     "write_report": "report",
 }
@@ -60,11 +59,13 @@ _HOME = {
 __all__ = [
     "ActivationMeans",
     "Batch",
+    "Columns",
     "Edit",
     "Head",
     "Mlp",
     "PruneConfig",
     "PruneResult",
+    "ReportInputs",
     "Run",
     "Split",
     "Subnetwork",
@@ -79,9 +80,11 @@ __all__ = [
     "hooked",
     "load_model",
     "load_task",
+    "minilm_directory",
     "parse",
     "predict",
     "prune",
+    "single_heads",
     "synthetic_nli",
     "write_report",
 ]
@@ -98,18 +101,3 @@ if not TYPE_CHECKING:  # so that a type checker still reports a misspelt name
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """Keeps a public function apart from the submodule of the same name.
-
-    Importing `hc_lens.prune` would bind the submodule as the package's attribute `prune`, over the function that a notebook
-    calls as `hc_lens.prune(...)`; whether it did would depend on what was imported before.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOME and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,79 @@
+"""`hc-lens ablate`: what heads do alone and together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+import tyro
+
+from hc_lens.cli import output
+from hc_lens.cli.options import Common, device_of_name, parse
+from hc_lens.cli.origin import Origin
+from hc_lens.stages import ablate_into, open_core, open_pruned
+from hc_lens.units import Head
+from hc_lens.units import parse as parse_unit
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Mean-ablate every head of the full model alone, and the core together: what it costs on ID and OOD cases."""
+
+    run: tyro.conf.Positional[Path]
+    """A pruning run whose core was found, or any pruning run with --heads."""
+    heads: tuple[str, ...] = ()
+    """A set to ablate together, as L4.H0 L5.H2, in place of the core."""
+    controls: int = 20
+    """Random sets of as many heads from the same layers, for comparison."""
+    max_rows: int | None = 500
+    """Rows of each case; None for all."""
+    batch_size: int = 64
+    """Rows in one forward pass."""
+    common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
+
+
+def main(words: Sequence[str]) -> None:
+    """Ablate, and leave the tables in the run."""
+    args = parse(Arguments, "ablate", words)
+    device = device_of_name(args.common.device)
+    pruned = open_pruned(args.run)
+    heads = _heads(args.heads) if args.heads else open_core(pruned.run).heads
+    if not heads:
+        raise ValueError(f"{args.run}: the core is empty; find one with a smaller --k, or give --heads")
+    model, task = Origin.of(pruned.run).load(device)
+    pruned.means.require_model(model)
+    name = "chosen heads" if args.heads else "core"
+    tables = ablate_into(
+        pruned, model, task, {name: heads}, max_rows=args.max_rows, controls=args.controls, batch_size=args.batch_size
+    )
+    effects = tables.effects[tables.effects["scale"] == "accuracy"]
+    output.table(_wide(effects, [str(head) for head in heads]), "accuracy lost when a head, or all of them, is ablated")
+    if not tables.additivity.empty:
+        output.table(
+            tables.additivity[["case", "scale", "joint", "summed", "excess", "low", "high", "floor_limited", "control_mean"]],
+            "loss together (joint) and minus the sum of single losses (excess)",
+        )
+    output.headline(args.run, _headline(effects, name, heads))
+
+
+def _heads(words: Sequence[str]) -> tuple[Head, ...]:
+    units = [parse_unit(word) for word in words]
+    if other := [unit for unit in units if not isinstance(unit, Head)]:
+        raise ValueError(f"--heads {other[0]}: only heads can be given, as L4.H0")
+    return tuple(unit for unit in units if isinstance(unit, Head))
+
+
+def _wide(effects: pd.DataFrame, heads: Sequence[str]) -> pd.DataFrame:
+    """One row per case; a column for each of these heads, for the mean of the others, and for the sets."""
+    single = effects[effects["size"] == 1]
+    others = single[~single["group"].isin(heads)].groupby("case", sort=False)["effect"].mean()
+    shown = effects[effects["group"].isin(heads) | (effects["size"] > 1)]
+    wide = shown.pivot_table(index="case", columns="group", values="effect", sort=False)
+    return wide.assign(**{"other heads": others}).reset_index()
+
+
+def _headline(effects: pd.DataFrame, name: str, heads: Sequence[Head]) -> str:
+    group = name if len(heads) > 1 else str(heads[0])
+    lost = effects[effects["group"] == group].groupby("case_group")["effect"].mean()
+    told = ", ".join(f"{100 * value:.1f} points {label}" for label, value in lost.items())
+    return f"ablating {'the ' if len(heads) > 1 else ''}{group} ({', '.join(map(str, heads))}) costs {told}"

@@ -1,0 +1,60 @@
+"""`hc-lens core`: the heads that the subnetworks share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import tyro
+
+from hc_lens.analysis import jaccard, spearman
+from hc_lens.cli import output
+from hc_lens.cli.options import parse
+from hc_lens.report import CoreSummary
+from hc_lens.stages import Pruned, core_into, open_pruned
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The heads that the subnetworks of one or more pruning runs share, against chance."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Pruning runs of one model; the core is kept in the first."""
+    k: int | None = None
+    """A core head is kept by at least so many subnetworks; all by default."""
+    permutations: int = 10_000
+    """Of each run's heads within their layers, for the p-value."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+def main(words: Sequence[str]) -> None:
+    """Find the core, and leave it in the first run."""
+    args = parse(Arguments, "core", words)
+    pruned = [open_pruned(path) for path in args.runs]
+    core = core_into(pruned, args.k, args.permutations)
+    output.table(kept_by(pruned, core), "heads of the core, and how many subnetworks of each run keep them")
+    for p in pruned:
+        if len(p.subnetworks) > 1:
+            pairs = jaccard(p.subnetworks).to_numpy()[np.triu_indices(len(p.subnetworks), 1)]
+            print(f"{p.run.path}: mean Jaccard similarity of two subnetworks' heads {pairs.mean():.3f}")
+    if len(pruned) > 1:
+        rank = spearman(pruned[0].subnetworks, pruned[1].subnetworks)
+        print(f"rank correlation of head frequencies, first run against second: {rank.rho:.3f} (p = {rank.p_value:.2g})")
+    output.headline(pruned[0].run.path / "core.json", headline(core))
+
+
+def kept_by(pruned: Sequence[Pruned], core: CoreSummary) -> pd.DataFrame:
+    """One row per core head, one column per run."""
+    rows = {"head": [str(head) for head in core.heads]}
+    counts = {str(p.run.path): [sum(head in sub.heads for sub in p.subnetworks) for head in core.heads] for p in pruned}
+    return pd.DataFrame(rows | counts)
+
+
+def headline(core: CoreSummary) -> str:
+    """The size of the core beside what chance gives."""
+    return (
+        f"{len(core.heads)} heads are kept by at least {core.k} of {core.n} subnetworks; independent subnetworks would share "
+        f"{core.expected:.3g}, permuted ones {core.null_low:g} to {core.null_high:g} (p = {core.p_value:.2g})"
+    )

@@ -1,0 +1,49 @@
+"""`hc-lens evaluate`: the full model and its subnetworks on every case."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+import tyro
+
+from hc_lens.cli import output
+from hc_lens.cli.options import Common, device_of_name, parse
+from hc_lens.cli.origin import Origin
+from hc_lens.stages import evaluate_into, open_pruned
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Score the full model and its subnetworks on every ID and OOD case."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Pruning runs, each evaluated on its own."""
+    max_rows: int | None = None
+    """Rows of each case; all by default."""
+    batch_size: int = 64
+    """Rows in one forward pass."""
+    common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
+
+
+def main(words: Sequence[str]) -> None:
+    """Evaluate each run, and leave the table in it."""
+    args = parse(Arguments, "evaluate", words)
+    device = device_of_name(args.common.device)
+    for path in args.runs:
+        pruned = open_pruned(path)
+        model, task = Origin.of(pruned.run).load(device)
+        pruned.means.require_model(model)
+        table = evaluate_into(pruned, model, task, max_rows=args.max_rows, batch_size=args.batch_size)
+        cases, subs = output.by_case(table), table[table["subnetwork"] != "full"]
+        output.table(cases, f"accuracy by case, {len(pruned.subnetworks)} subnetworks at sparsity {pruned.config.sparsity:g}")
+        output.headline(path / "evaluation.parquet", f"subnetworks: {output.groups(subs)}; {_spread(cases)}")
+
+
+def _spread(cases: pd.DataFrame) -> str:
+    """The out-of-domain case on which the subnetworks differ most."""
+    ood = cases[cases["group"] == "OOD"]
+    if ood.empty:
+        return "the task has no out-of-domain case"
+    widest = ood.loc[(ood["max"] - ood["min"]).idxmax()]
+    return f"most apart on {widest['case']}, from {widest['min']:.3f} to {widest['max']:.3f}"

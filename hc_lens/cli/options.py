@@ -1,0 +1,176 @@
+"""What several commands take: seeds, a device, a task; and how their arguments are read."""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar, cast
+
+import torch
+import tyro
+from tyro.constructors import PrimitiveConstructorSpec
+
+from hc_lens.data import Columns, Task, load_task, synthetic_nli
+
+_T = TypeVar("_T")
+
+
+def read_seeds(words: Sequence[str]) -> tuple[int, ...]:
+    """Seeds as `42..53` (both ends included), single numbers, or a list of either.
+
+    Raises:
+        ValueError: for anything else, or a seed given twice.
+    """
+    seeds: list[int] = []
+    for part in (part for word in words for part in word.split(",") if part):
+        first, dots, last = part.partition("..")
+        try:
+            found = range(int(first), int(last) + 1) if dots else [int(part)]
+        except ValueError:
+            raise ValueError(f"{part!r} is not a seed: write 42, a list (42 43) or a range with both ends (42..53)") from None
+        if not found:
+            raise ValueError(f"{part!r} holds no seed: the first end of a range must not be above the second")
+        seeds += found
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ValueError(f"seeds must be at least one, all different, got {seeds}")
+    if min(seeds) < 0:
+        raise ValueError(f"seeds must not be negative, got {min(seeds)}")
+    return tuple(seeds)
+
+
+def _is_seeds(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(seed, int) for seed in cast("tuple[object, ...]", value))
+
+
+def _seed_words(seeds: tuple[int, ...]) -> list[str]:
+    """Seeds as they are shown in `--help`."""
+    run = len(seeds) > 2 and seeds == tuple(range(seeds[0], seeds[0] + len(seeds)))
+    return [f"{seeds[0]}..{seeds[-1]}"] if run else [str(seed) for seed in seeds]
+
+
+Seeds = Annotated[
+    tuple[int, ...],
+    PrimitiveConstructorSpec(
+        nargs="*", metavar="N|FIRST..LAST", instance_from_str=read_seeds, is_instance=_is_seeds, str_from_instance=_seed_words
+    ),
+]
+
+
+def device_of_name(name: str) -> torch.device:
+    """The device called `auto`, `cpu`, `cuda` or `cuda:1`.
+
+    Raises:
+        ValueError: if there is no such device here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"--device {name}: no such device; give auto, cpu, cuda or cuda:1") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device {name}: only cpu and cuda are supported")
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise ValueError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices")
+    return device
+
+
+@dataclass(frozen=True)
+class Common:
+    """Where results go and what computes them."""
+
+    out: Path | None = None
+    """Run directory; by default one under ./runs named after what is asked for. The same command again goes on or reuses it."""
+    device: str = "auto"
+    """auto (CUDA if there is one), cpu, cuda, cuda:1."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+@dataclass(frozen=True)
+class TaskChoice:
+    """Which sentence pairs."""
+
+    task: str | None = None
+    """synthetic (the embedded grammar), mnli (from the hub), or a file of pairs (TSV, CSV, JSONL, Parquet, also .gz)."""
+    ood: tuple[str, ...] = ()
+    """Out-of-domain cases: hans (from the hub), or files as NAME=FILE."""
+    label_names: tuple[str, ...] = ()
+    """For a file: the labels, in the order of their codes."""
+    columns: tuple[str, str, str] = ("premise", "hypothesis", "label")
+    """For a file: its columns with the first sentence, the second, and the label."""
+    validation: Path | None = None
+    """For a file: the in-domain pairs; without it, a share of the file is held out."""
+    drop_unlabelled: bool = False
+    """Leave out pairs without a gold label instead of stopping at the first."""
+    limit: int | None = None
+    """At most so many rows of every split."""
+    minority: float = 0.03
+    """For synthetic: the share of training pairs that break the overlap heuristic."""
+    task_seed: int = 0
+    """Seed of what is generated, held out or sampled."""
+
+    def load(self) -> Task:
+        """The task itself.
+
+        Raises:
+            FileNotFoundError, ValueError: as `load_task`.
+        """
+        name = self.task or "synthetic"
+        if name == "synthetic" and not self.ood and self.limit is None:
+            return synthetic_nli(minority=self.minority, seed=self.task_seed)
+        return load_task(
+            name,
+            ood=_cases(self.ood),
+            label_names=self.label_names or None,
+            columns=Columns(*self.columns),
+            validation=self.validation,
+            drop_unlabelled=self.drop_unlabelled,
+            seed=self.task_seed,
+            limit=self.limit,
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """The choice as it is stored beside a run, files by absolute path."""
+        named = self.task or "synthetic"
+        file = str(Path(named).absolute()) if Path(named).exists() else named
+        validation = None if self.validation is None else str(self.validation.absolute())
+        return asdict(self) | {"task": file, "validation": validation}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, object]) -> "TaskChoice":
+        """The choice back."""
+        values = {key: tuple(cast("list[str]", v)) if isinstance(v, list) else v for key, v in stored.items()}
+        if isinstance(values.get("validation"), str):
+            values["validation"] = Path(cast(str, values["validation"]))
+        return cls(**cast("dict[str, str]", values))
+
+
+def _cases(words: Sequence[str]) -> str | dict[str, Path | str] | None:
+    if not words:
+        return None
+    if list(words) == ["hans"]:
+        return "hans"
+    named = [word.partition("=") for word in words]
+    if bad := [word for word, (_, sign, file) in zip(words, named, strict=True) if not (sign and file)]:
+        raise ValueError(f"--ood {bad[0]}: give hans, or each case as NAME=FILE")
+    return {name: str(Path(file).absolute()) for name, _, file in named}
+
+
+def parse(arguments: type[_T], command: str, words: Sequence[str], default: _T | None = None) -> _T:
+    """Read a command's arguments; ends the process with tyro's explanation where they cannot be read, or with `--help`."""
+    prog = f"hc-lens {command}"
+    if default is None:
+        return tyro.cli(arguments, prog=prog, args=list(words))
+    return tyro.cli(arguments, prog=prog, args=list(words), default=default)
+
+
+def peek(words: Sequence[str], option: str, read: Callable[[str], _T], otherwise: _T) -> _T:
+    """The value of one option ahead of the rest, since defaults of others follow from it; bad values are left to `parse`."""
+    scout = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    scout.add_argument(option, dest="value", default=None)
+    try:
+        found = scout.parse_known_args(list(words))[0].value
+        return otherwise if found is None else read(found)
+    except (argparse.ArgumentError, ValueError):
+        return otherwise

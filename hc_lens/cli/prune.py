@@ -1,0 +1,68 @@
+"""`hc-lens prune`: one subnetwork per seed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from hc_lens.cli import output
+from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse, peek
+from hc_lens.cli.origin import Origin
+from hc_lens.means import Ablation, ActivationMeans
+from hc_lens.pruning import PruneConfig
+from hc_lens.runs import digest
+from hc_lens.stages import prune_into
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Train gates over the heads and MLPs of a fine-tuned model: one subnetwork per seed."""
+
+    model: tyro.conf.Positional[str]
+    """A fine-tuning run, a model directory in Hugging Face format, or a hub name (the latter two with --task)."""
+    seeds: Seeds = tuple(range(42, 54))
+    """One subnetwork each: 42..53, or a list."""
+    preset: Literal["desk", "paper"] = "desk"
+    """Where the pruning options below start from: the short recipe, or every setting of the paper."""
+    ablation: Ablation = "mean"
+    """What stands in for a removed unit."""
+    means_rows: int | None = 100_000
+    """Training rows that the stand-ins are collected on."""
+    pruning: tyro.conf.OmitArgPrefixes[PruneConfig] = field(default_factory=PruneConfig)
+    task: tyro.conf.OmitArgPrefixes[TaskChoice] = field(default_factory=TaskChoice)
+    common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
+
+
+def main(words: Sequence[str]) -> None:
+    """Prune, and leave the subnetworks in the run's directory."""
+    args = parse(Arguments, "prune", words, _defaults(words))
+    device = device_of_name(args.common.device)
+    origin = Origin.find(args.model, args.task)
+    model, task = origin.load(device)
+    recipe = {"model": args.model, "config": args.pruning.as_dict(), "seeds": list(args.seeds), "ablation": args.ablation}
+    directory = args.common.out or Path("runs") / f"prune-{digest(recipe)[:12]}"
+    output.say(f"pruning {args.model} to {args.pruning.sparsity:g} sparsity with {len(args.seeds)} seeds, on {device}")
+    means = ActivationMeans.collect(
+        model, task.train, kind=args.ablation, max_rows=args.means_rows, max_length=args.pruning.max_length
+    )
+    pruned = prune_into(directory, model, task.train, means, args.pruning, args.seeds)
+    origin.store(pruned.run)
+    for text in pruned.warnings:
+        output.say(f"warning: {text}")
+    heads = [len(sub.heads) for sub in pruned.subnetworks]
+    mlps = [len(sub.mlps) for sub in pruned.subnetworks]
+    output.headline(
+        directory,
+        f"{len(heads)} subnetworks at sparsity {pruned.subnetworks[0].sparsity:.3f}: they keep {min(heads)} to {max(heads)} of "
+        f"{means.n_layers * means.n_heads} heads and {min(mlps)} to {max(mlps)} of {means.n_layers} MLPs",
+    )
+
+
+def _defaults(words: Sequence[str]) -> Arguments:
+    """The defaults that go with the preset, sparsity and steps asked for: a preset's schedule follows from the latter two."""
+    sparsity = peek(words, "--sparsity", float, 0.5)
+    steps = peek(words, "--steps", int, 600)
+    paper = peek(words, "--preset", str, "desk") == "paper"
+    return Arguments(model=tyro.MISSING, pruning=PruneConfig.paper(sparsity) if paper else PruneConfig.desk(sparsity, steps))

@@ -1,0 +1,38 @@
+"""`hc-lens report`: the page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from hc_lens.cli import output
+from hc_lens.cli.options import parse
+from hc_lens.cli.origin import Origin
+from hc_lens.report import headline, read, write_report
+from hc_lens.stages import open_pruned, report_inputs
+from hc_lens.train import evaluations
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Write report.html, one self-contained page, and report.md from evaluated pruning runs."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Evaluated pruning runs of one model, the first with its core (and, if it was run, ablation)."""
+    title: str = "Which subnetworks generalize?"
+    """The page's heading."""
+    out: Path | None = None
+    """Where to write; into the first run by default."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+def main(words: Sequence[str]) -> None:
+    """Write the report."""
+    args = parse(Arguments, "report", words)
+    pruned = [open_pruned(path) for path in args.runs]
+    finetuned = Origin.of(pruned[0].run).finetuned
+    inputs = report_inputs(pruned, title=args.title, training=None if finetuned is None else evaluations(finetuned))
+    page = write_report(inputs, args.out or args.runs[0])
+    output.headline(page, headline(read(inputs)))

@@ -1,0 +1,59 @@
+"""`hc-lens show`: what a run directory holds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import tyro
+
+from hc_lens.cli import output
+from hc_lens.cli.core import headline as core_headline
+from hc_lens.cli.options import parse
+from hc_lens.runs import Run
+from hc_lens.stages import open_core
+from hc_lens.train import evaluations
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a run directory holds: its kind, its configuration, its headline numbers."""
+
+    run: tyro.conf.Positional[Path]
+    """Any run directory."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+def main(words: Sequence[str]) -> None:
+    """Print it."""
+    args = parse(Arguments, "show", words)
+    run = Run.open(args.run)
+    print(f"{run.path}: a {run.kind!r} run, {'finished' if run.finished else 'not finished'}, digest {run.digest[:12]}")
+    for title, values in (("made with", run.provenance), ("specification", run.spec)):
+        print(f"\n{title}")
+        for name, value in _flat(values):
+            print(f"  {name} = {value}")
+    print("\nresults")
+    for line in _results(run):
+        print(f"  {line}")
+
+
+def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(cast("dict[str, object]", value), f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _results(run: Run) -> Iterator[str]:
+    if run.kind == "finetune" and not (found := evaluations(run.path)).empty:
+        yield output.training_headline(found)
+    if run.file("evaluation", "parquet").exists():
+        table = run.read_table("evaluation")
+        yield f"subnetworks: {output.groups(table[table['subnetwork'] != 'full'])}"
+    if run.file("core", "json").exists():
+        yield core_headline(open_core(run))
+    for file in sorted(path for path in run.path.iterdir() if path.name not in ("run.json", ".lock")):
+        yield f"{file.name}{'/' if file.is_dir() else ''}"
