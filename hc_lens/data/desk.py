@@ -101,11 +101,18 @@ def desk_task(
     seen_subcases: Sequence[str],
     n_id: int = 2000,
     n_ood_per_case: int = 200,
+    heldout_premises: int = 60,
     seed: int = 0,
 ) -> Task:
     """The task of `desk_mixture`, without its counts."""
     return desk_mixture(
-        folder, hans_share=hans_share, seen_subcases=seen_subcases, n_id=n_id, n_ood_per_case=n_ood_per_case, seed=seed
+        folder,
+        hans_share=hans_share,
+        seen_subcases=seen_subcases,
+        n_id=n_id,
+        n_ood_per_case=n_ood_per_case,
+        heldout_premises=heldout_premises,
+        seed=seed,
     ).task
 
 
@@ -116,6 +123,7 @@ def desk_mixture(
     seen_subcases: Sequence[str],
     n_id: int = 2000,
     n_ood_per_case: int = 200,
+    heldout_premises: int = 60,
     seed: int = 0,
 ) -> Mixture:
     """The training pool with a minority of HANS pairs, evaluated on MNLI matched, held-out LingNLI and all HANS subcases.
@@ -132,7 +140,7 @@ def desk_mixture(
     """
     if not 0 <= hans_share < 1:
         raise ValueError(f"hans_share must be in [0, 1), got {hans_share}")
-    pool = nli_pool(folder, seed=seed)
+    pool = nli_pool(folder, heldout_premises=heldout_premises, seed=seed)
     validation = hans(folder / _HANS.format("validation"))
     if unknown := sorted(set(seen_subcases) - set(validation)):
         raise ValueError(f"seen_subcases: {unknown} are not HANS subcases; those are {list(validation)}")
