@@ -1,5 +1,6 @@
 """Ablate sets of units from the full model: singly, jointly, and random sets of the same size for comparison."""
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol, overload, runtime_checkable
 
@@ -18,6 +19,8 @@ from hc_lens.units import Head, Mlp, Unit, require_in_model
 
 Groups = Sequence[Collection[Unit]] | Mapping[str, Collection[Unit]]
 """Sets of units to ablate, each together; a mapping names them, else a set is named by its units: `L2.H5 + L3.H7`."""
+
+_log = logging.getLogger(__name__)
 
 _Rows = Mapping[str, Float[np.ndarray, " row"]]
 
@@ -96,10 +99,12 @@ def ablate(
     that a set changes.
 
     `controls` is the number of random sets to compare each group of several heads with: layer-matched, without any head of any
-    group that has several. Groups with MLPs get none, a layer has no second MLP to match.
+    group that has several. Groups with MLPs get none (a layer has no second MLP to match), nor do groups larger than what is
+    left of the model (the log says so): `controls` is 0 in their rows.
 
     Raises:
-        ValueError: for an empty group, a unit the model does not have, no groups, a task with a metric, other data without one.
+        ValueError: for an empty group, a unit the model does not have, no groups, negative `controls`, a task with a metric,
+            other data without one.
         LabelOrderError: if the model's labels do not fit the task.
         MeansError: for means of another model.
     """
@@ -150,14 +155,22 @@ def _unit_set(group: Collection[Unit]) -> UnitSet:
 
 
 def _matched(named: Mapping[str, UnitSet], n_sets: int, means: Reference, seed: int) -> dict[str, list[UnitSet]]:
+    if n_sets < 0:
+        raise ValueError(f"controls must not be negative, got {n_sets}")
     several = {name: units for name, units in named.items() if len(units) > 1}
-    exclude = [unit for units in several.values() for unit in units if isinstance(unit, Head)]
-    shape = {"n_layers": means.n_layers, "n_heads": means.n_heads}
-    return {
-        name: list(layer_matched_sets(heads, n_sets, exclude=exclude, seed=seed, **shape))
-        for name, units in several.items()
-        if n_sets and len(heads := [unit for unit in units if isinstance(unit, Head)]) == len(units)
-    }
+    exclude = {unit for units in several.values() for unit in units if isinstance(unit, Head)}
+    others = means.n_layers * means.n_heads - len(exclude)
+    matched: dict[str, list[UnitSet]] = {}
+    for name, units in several.items() if n_sets else ():
+        heads = [unit for unit in units if isinstance(unit, Head)]
+        if len(heads) < len(units):
+            continue
+        if len(heads) > others:
+            _log.warning("no random sets to compare %s with: it has %d heads, only %d are in no set", name, len(heads), others)
+            continue
+        shape = {"n_layers": means.n_layers, "n_heads": means.n_heads}
+        matched[name] = list(layer_matched_sets(heads, n_sets, exclude=exclude, seed=seed, **shape))
+    return matched
 
 
 def _distinct(sets: Iterable[UnitSet]) -> list[UnitSet]:

@@ -92,6 +92,13 @@ def test_random_sets_of_heads_without_interaction_show_that_the_planted_one_is_s
     assert len(result.control_sets()) == 5 * 2 * 2  # sets, cases, scales
 
 
+def test_a_set_larger_than_the_rest_of_the_model_goes_without_controls(caplog):
+    most = [Head(layer, index) for layer in range(N_LAYERS) for index in range(3)]
+    result = ablated(PlantedClassifier({A: 1.0}), {"most": most}, controls=4)
+    assert (result.super_additivity()["controls"] == 0).all()
+    assert "it has 9 heads, only 3 are in no set" in caplog.text
+
+
 def test_without_controls_their_columns_are_missing_values():
     found = ablated(PlantedClassifier({A: 1.0}), [[A, B]]).super_additivity()
     assert (found["controls"] == 0).all()
@@ -168,6 +175,8 @@ def test_bad_input_names_what_is_wrong():
         ablate(model, TASK, means, [[Head(9, 0)]])
     with pytest.raises(ValueError, match="group to ablate is empty"):
         ablate(model, TASK, means, [[]])
+    with pytest.raises(ValueError, match="controls must not be negative, got -1"):
+        ablate(model, TASK, means, [[A]], controls=-1)
     with pytest.raises(ValueError, match="no groups"):
         ablate(model, TASK, means, [])
     # A bare Head: refused by the function, and sooner by the type checks of the tests.
