@@ -30,7 +30,7 @@ def training_curves(checkpoints: pd.DataFrame) -> go.Figure:
     Few out-of-domain cases have a colour and a legend entry each; many are thin lines around their mean.
 
     Args:
-        checkpoints: one row per checkpoint and case: `step` (optimiser steps), `case`, `group` ("ID" or "OOD"), `accuracy` (0..1).
+        checkpoints: one row per checkpoint and case: `step`, `case`, `group` ("ID" or "OOD"), `accuracy` (0..1).
 
     Raises:
         ValueError: if a column is missing or the table is empty.
@@ -105,7 +105,8 @@ def strip(evaluation: pd.DataFrame) -> go.Figure:
         mode="markers",
         marker={"symbol": "line-ns", "size": 20, "line": {"width": 3, "color": INK}, "color": INK},
         customdata=full[["case", "low", "high"]].map(_safe).to_numpy().tolist(),
-        hovertemplate="full model<br>%{customdata[0]}: %{x:.1%}<br>95 % interval %{customdata[1]} to %{customdata[2]}<extra></extra>",
+        hovertemplate="full model<br>%{customdata[0]}: %{x:.1%}"
+        "<br>95 % interval %{customdata[1]} to %{customdata[2]}<extra></extra>",
     )
     drawn.update_xaxes(title_text="accuracy", tickformat=".0%", range=[-0.02, 1.02])
     bottom = max(ticks) + 0.6

@@ -24,7 +24,7 @@ def ablation_bars(table: pd.DataFrame, columns: int = 4) -> go.Figure:
         columns: panels beside each other.
 
     Raises:
-        ValueError: if a column is missing, the table is empty, or it holds several rows of a group and case (several scales, say).
+        ValueError: if a column is missing, the table is empty, or a group and case have several rows (of several scales, say).
     """
     require(table, ("group", "case", "effect", "low", "high"), "ablation_bars")
     if (twice := table.duplicated(["group", "case"])).any():
@@ -43,8 +43,8 @@ def ablation_bars(table: pd.DataFrame, columns: int = 4) -> go.Figure:
         rows=n_rows,
         cols=columns,
         subplot_titles=[f"<b>{wrapped(case, 24)}</b>" for case in cases],
-        shared_xaxes="all",
-        shared_yaxes="all",
+        shared_xaxes=True,
+        shared_yaxes=True,
         horizontal_spacing=0.03,
         vertical_spacing=gap / height if n_rows > 1 else 0.0,
     )
@@ -74,8 +74,10 @@ def ablation_bars(table: pd.DataFrame, columns: int = 4) -> go.Figure:
         )
     drawn.update_layout(template=TEMPLATE, height=height, bargap=0.25, margin={"t": 46})
     drawn.update_annotations(font={"size": 12, "color": INK})
-    drawn.update_xaxes(tickformat=".0%", nticks=5, zeroline=True, zerolinecolor=MUTED, zerolinewidth=1)
-    drawn.update_yaxes(categoryorder="array", categoryarray=[text(group) for group in reversed(groups)], showgrid=False)
+    drawn.update_xaxes(matches="x", tickformat=".0%", nticks=5, zeroline=True, zerolinecolor=MUTED, zerolinewidth=1)
+    drawn.update_yaxes(
+        matches="y", categoryorder="array", categoryarray=[text(group) for group in reversed(groups)], showgrid=False
+    )
     for column in range(1, columns + 1):
         last = (len(cases) - column) // columns + 1
         drawn.update_xaxes(title_text="accuracy lost", showticklabels=True, row=last, col=column)
@@ -89,10 +91,11 @@ def additivity(table: pd.DataFrame) -> go.Figure:
     limited by the floor (its heads' summed damage is more than there was to lose, so it could not show super-additivity).
 
     Args:
-        table: one row per set, case and scale: `set` (its name), `case`, `scale` ("accuracy", "margin" or "metric"), `joint` and `summed`
-            (loss when ablated together, and the sum of single losses), `excess` (joint - summed), `low`, `high` (its interval),
-            `floor_limited` (bool), `control_low`, `control_high` (2.5 % and 97.5 % quantiles of the excess of random sets; NaN
-            where there were none). Shares on the accuracy scale, nats of log-odds on the margin scale. `super_additivity()` has these.
+        table: one row per set, case and scale: `set` (a name), `case`, `scale` ("accuracy", "margin" or "metric"), `joint` and
+            `summed` (loss when ablated together, and the sum of single losses), `excess` (joint - summed), `low`, `high` (its
+            interval), `floor_limited` (bool), `control_low`, `control_high` (2.5 % and 97.5 % quantiles of the excess of random
+            sets; NaN where there were none). Shares on the accuracy scale, nats of log-odds on the margin scale.
+            `Ablation.super_additivity()` has these.
 
     Raises:
         ValueError: if a column is missing or the table is empty.

@@ -57,7 +57,7 @@ def text(value: object) -> str:
 
 
 def wrapped(name: object, width: int = 30) -> str:
-    """A long case name over several lines, broken after underscores, spaces and slashes, or anywhere if there are none; escaped."""
+    """A long case name over several lines, escaped: broken after underscores, spaces and slashes, else anywhere."""
     lines = [""]
     for piece in _pieces(str(name), width):
         if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:

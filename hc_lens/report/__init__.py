@@ -1,4 +1,4 @@
-"""A study's report: tables in, one self-contained HTML page and its Markdown twin out, with a reading computed from the numbers."""
+"""A study's report: tables in, one self-contained HTML page (and Markdown) out, with a reading computed from the numbers."""
 
 from hc_lens.report.findings import Finding, Verdict
 from hc_lens.report.inputs import CoreSummary, ReportInputs

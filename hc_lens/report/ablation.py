@@ -27,7 +27,7 @@ _UNITS = {"accuracy": (" points", 100, 1), "margin": (" nats", 1, 2)}
 def head_losses(inputs: ReportInputs) -> pd.DataFrame:
     """Mean accuracy lost to each single head over the cases of a group: index head name, columns `ID`, `OOD`, `core`."""
     effects = inputs.accuracy_effects
-    single = effects[effects["group"].map(is_head)]
+    single = effects[effects["group"].map(is_head).astype(bool)]
     losses = single.pivot_table(index="group", columns="case_group", values="effect", aggfunc="mean", sort=False)
     core = {str(head) for head in inputs.core.heads}
     return losses.reindex(columns=["ID", "OOD"]).assign(core=[name in core for name in losses.index])
@@ -45,7 +45,8 @@ def core_hurts_ood(inputs: ReportInputs) -> Finding:
     """Whether ablating single core heads costs more out of domain than in-domain."""
     key, question = "core-ood", "Does ablating a core head hurt out of domain more than in-domain?"
     rule = (
-        "Accuracy lost when one core head is mean-ablated from the full model, averaged over the out-of-domain cases, minus the "
+        "Accuracy lost when one core head is mean-ablated from the full model, averaged over the out-of-domain cases, minus "
+        "the "
         "same in-domain; 95 % bootstrap interval of its mean over core heads. Yes if it lies above 0, no if below, undecided "
         "if it includes 0."
     )
@@ -62,9 +63,10 @@ def core_hurts_ood(inputs: ReportInputs) -> Finding:
     }.get(verdict, "it is undecided whether a core head matters more out of domain than in-domain")
     worst = str(held["OOD"].idxmax())
     sentence = (
-        f"Without one core head, the full model loses {points(held['OOD'].mean())} out of domain and {points(held['ID'].mean())} "
+        f"Without one core head, the full model loses {points(held['OOD'].mean())} out of domain and "
+        f"{points(held['ID'].mean())} "
         f"in-domain on average over {counted(len(held), 'head')}: a difference of {points(float(difference.mean()))} "
-        f"{in_points(interval)}. The most costly is {worst} ({points(held.loc[worst, 'OOD'])} out of domain)."
+        f"{in_points(interval)}. The most costly is {worst} ({points(held['OOD'].max())} out of domain)."
     )
     return Finding(key, question, verdict, short, sentence, rule)
 
@@ -73,7 +75,8 @@ def core_against_others(inputs: ReportInputs) -> Finding:
     """Whether ablating single core heads costs more out of domain than ablating other heads."""
     key, question = "core-others", "Does ablating a core head hurt more than ablating another head?"
     rule = (
-        "Accuracy lost out of domain to a single head, mean over core heads minus mean over the other heads ablated; 95 % bootstrap "
+        "Accuracy lost out of domain to a single head, mean over core heads minus mean over the other heads ablated; 95 % "
+        "bootstrap "
         "interval over heads. Yes if it lies above 0, no if below, undecided if it includes 0."
     )
     losses = head_losses(inputs)
@@ -89,9 +92,11 @@ def core_against_others(inputs: ReportInputs) -> Finding:
         "no": "ablating a core head hurts less than ablating another head",
     }.get(verdict, "it is undecided whether a core head matters more than another head")
     sentence = (
-        f"Out of domain, a core head costs {points(held['OOD'].mean())} on average ({counted(len(held), 'head')}), another head "
+        f"Out of domain, a core head costs {points(held['OOD'].mean())} on average ({counted(len(held), 'head')}), another "
+        "head "
         f"{points(others['OOD'].mean())} ({counted(len(others), 'head')}): a difference of "
-        f"{points(held['OOD'].mean() - others['OOD'].mean())} {in_points(interval)}. In-domain: {points(held['ID'].mean())} and "
+        f"{points(held['OOD'].mean() - others['OOD'].mean())} {in_points(interval)}. In-domain: {points(held['ID'].mean())} "
+        "and "
         f"{points(others['ID'].mean())}."
     )
     return Finding(key, question, verdict, short, sentence, rule)
@@ -102,13 +107,14 @@ def super_additive(inputs: ReportInputs, scale: str) -> Finding:
     key, on = f"additive-{scale}", _SCALES[scale]
     question = f"On {on}, does ablating core heads together cost more than one by one?"
     rule = (
-        "Excess: joint loss minus summed single losses, with its 95 % paired bootstrap interval, per set and out-of-domain case. Yes "
+        "Excess: joint loss minus summed single losses, with its 95 % paired bootstrap interval, per set and out-of-domain "
+        "case. Yes "
         "if the interval lies above 0 in more than half of the cases that the floor does not limit, no if below 0 in more than "
         "half, undecided otherwise. "
         + (
             "The margin is the log-odds of the right answer; it has no floor."
             if scale == "margin"
-            else "Floor-limited: the single losses add up to more than there was to lose, or the joint accuracy is at the floor."
+            else "Floor-limited: single losses add up to more than there was to lose, or the joint accuracy is at the floor."
         )
     )
     if inputs.additivity is None or inputs.additivity[inputs.additivity["scale"] == scale].empty:
@@ -131,7 +137,7 @@ def super_additive(inputs: ReportInputs, scale: str) -> Finding:
     )
     sentence += f" {_controls(rows, above)}"
     if limited.any():
-        sentence += f" Floor-limited and not counted: {listed(_labels(rows[limited]))}."
+        sentence += f" Floor-limited and not counted: {listed(_labels(rows[limited]), most=4)}."
     return Finding(key, question, verdict, short, sentence[0].upper() + sentence[1:], rule)
 
 
@@ -144,7 +150,8 @@ def _count(rows: pd.DataFrame, free: pd.DataFrame, what: str, scale: str) -> str
     row, label = rows.iloc[place], _labels(rows)[place]
     excess, low, high = (f"{factor * row[name]:.{digits}f}".replace("-", MINUS) for name in ("excess", "low", "high"))
     return (
-        f"{len(rows)} of {counted(len(free), 'result')} {'is' if len(rows) == 1 else 'are'} {what} (most on {label}: {excess}{unit}, "
+        f"{len(rows)} of {counted(len(free), 'result')} {'is' if len(rows) == 1 else 'are'} {what} (most on {label}: "
+        f"{excess}{unit}, "
         f"95 % interval {low} to {high})"
     )
 
@@ -162,4 +169,4 @@ def _controls(rows: pd.DataFrame, above: pd.DataFrame) -> str:
     if controlled.empty:
         return "So there is nothing to hold against layer-matched random sets."
     beyond = int((controlled["excess"] > controlled["control_high"]).sum())
-    return f"Of the super-additive ones, {beyond} of {len(controlled)} lie beyond 97.5 % of layer-matched random sets of the same size."
+    return f"Of the super-additive ones, {beyond} of {len(controlled)} lie beyond 97.5 % of layer-matched random sets."

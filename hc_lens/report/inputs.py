@@ -78,9 +78,9 @@ class ReportInputs:
         joint: `i`, `j` (runs at the lower and at the higher sparsity that keep a head), `heads` (how many heads).
         mlps: one row per sparsity and layer: `sparsity`, `layer`, `count` (runs that keep the MLP), `of`.
         rank: rank correlation of head frequencies at the lowest and the highest sparsity.
-        effects: what ablation from the full model costs, one row per group of units, case and scale: `group` (a head, `L4.H0`, or
-            the name of a set), `case`, `scale` (only "accuracy" is read), `effect`, `low`, `high`: `Ablation.table()`, or several of
-            them one below the other. Single heads outside the core are the control.
+        effects: what ablation from the full model costs, one row per group of units, case and scale: `group` (a head, `L4.H0`,
+            or the name of a set), `case`, `scale` (only "accuracy" is read), `effect`, `low`, `high`: `Ablation.table()`, or
+            several of them one below the other. Single heads outside the core are the control.
         additivity: one row per set, case and scale: `set`, `case`, `scale` ("accuracy" or "margin"), `joint`, `summed`,
             `excess` (joint - summed), `low`, `high`, `floor_limited`, `control_low`, `control_high` (central 95 % of
             layer-matched random sets; NaN where there are none): `Ablation.super_additivity()`.
@@ -88,7 +88,7 @@ class ReportInputs:
         notes: remarks to print with the run, one text each.
 
     Raises:
-        ValueError: if a table lacks a column or has no row, naming both.
+        ValueError: if a table lacks a column or has no row, naming it, or the evaluation has no subnetwork.
     """
 
     title: str
@@ -112,6 +112,8 @@ class ReportInputs:
             table: pd.DataFrame | None = getattr(self, name)
             if table is not None:
                 require(table, columns, f"the report's {name} table")
+        if not self.by_sparsity:
+            raise ValueError("the report's evaluation table holds the full model only; it needs at least one subnetwork")
 
     @property
     def group_of(self) -> dict[str, str]:

@@ -81,7 +81,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _chart(section: Section) -> str:
-    """A figure as an HTML fragment that uses the page's one copy of plotly.js (plotly escapes the JSON for the script element)."""
+    """A figure as an HTML fragment for the page's one copy of plotly.js; plotly escapes its JSON for the script element."""
     return section.figure.to_html(
         full_html=False,
         include_plotlyjs=False,

@@ -28,7 +28,8 @@ def clean(inputs: ReportInputs) -> Finding:
     """Whether every pruning run reached its target with decided gates."""
     question = "Did every pruning run go as asked?"
     rule = (
-        "A run is warned of if its trained sparsity, before the last cut to exact size, is more than 5 points off its target, or if "
+        "A run is warned of if its trained sparsity, before the last cut to exact size, is more than 5 points off its "
+        "target, or if "
         "more than 10 % of its gates are neither open nor closed (|a| < 1.6)."
     )
     if not inputs.warnings:

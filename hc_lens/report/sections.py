@@ -66,7 +66,8 @@ def _subnetworks(inputs: ReportInputs, headings: dict[str, str]) -> Section:
     return Section(
         "subnetworks",
         headings["spread"],
-        "Each mark is one subnetwork, pruned with its own seed from the same full model (black bar). Where marks lie together, the "
+        "Each mark is one subnetwork, pruned with its own seed from the same full model (black bar). Where marks lie "
+        "together, the "
         "seed does not matter; where they scatter, subnetworks of one model generalize differently.",
         figures.strip(inputs.evaluation),
         shown=(cases,) if few else (),
@@ -110,7 +111,8 @@ def _ablation(inputs: ReportInputs, headings: dict[str, str]) -> Section | None:
     if effects.empty:
         return None
     caption = (
-        "Accuracy that the full model loses when units are mean-ablated: single core heads, sets ablated together, and the average of "
+        "Accuracy that the full model loses when units are mean-ablated: single core heads, sets ablated together, and the "
+        "average of "
         "the other heads. In-domain panels are dark; whiskers are 95 % intervals (for an average of heads, their quartiles)."
     )
     drawn, left_out = _most_affected(effects)
@@ -142,7 +144,8 @@ def _additivity(inputs: ReportInputs, headings: dict[str, str]) -> Section | Non
     return Section(
         "additivity",
         headings["additive-margin" if "margin" in scales else "additive-accuracy"],
-        "Loss when heads are ablated together, minus the sum of their single losses. Right of zero: super-additive. Grey: random sets of "
+        "Loss when heads are ablated together, minus the sum of their single losses. Right of zero: super-additive. Grey: "
+        "random sets of "
         "as many heads from the same layers. Hollow: limited by the floor, so unable to show it.",
         figures.additivity(inputs.additivity),
         folded=(tables.additivity_table(inputs),),

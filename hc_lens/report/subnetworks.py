@@ -58,7 +58,8 @@ def onset(inputs: ReportInputs) -> Finding:
         "generalization comes after in-domain learning" if later else "generalization does not come after in-domain learning"
     )
     sentence = (
-        f"In-domain accuracy has nearly arrived by step {steps['ID']} (best {percent(means['ID'].max())}), out-of-domain accuracy "
+        f"In-domain accuracy has nearly arrived by step {steps['ID']} (best {percent(means['ID'].max())}), out-of-domain "
+        "accuracy "
         f"by step {steps['OOD']} (best {percent(means['OOD'].max())}, last {percent(means['OOD'].iloc[-1])})."
     )
     return Finding("onset", question, "yes" if later else "no", short, sentence, rule)
@@ -68,9 +69,12 @@ def spread(inputs: ReportInputs, share: float) -> Finding:
     """Whether the subnetworks of one sparsity agree in-domain and differ out of domain."""
     key, question = f"spread-{share:g}", f"At {sparsity(share)}, do subnetworks agree in-domain and differ out of domain?"
     rule = (
-        "Spread: standard deviation over seeds, averaged over the group's cases, less the binomial noise of a case's rows (which "
-        "understates it, as all subnetworks see the same rows). Yes if the out-of-domain spread is at least twice the in-domain "
-        "one and the 95 % bootstrap interval of their difference, over seeds, lies above 0; undecided if it includes 0; no otherwise."
+        "Spread: standard deviation over seeds, averaged over the group's cases, less the binomial noise of a case's rows "
+        "(which "
+        "understates it, as all subnetworks see the same rows). Yes if the out-of-domain spread is at least twice the "
+        "in-domain "
+        "one and the 95 % bootstrap interval of their difference, over seeds, lies above 0; undecided if it includes 0; no "
+        "otherwise."
     )
     rows = inputs.by_sparsity[share]
     table = rows.pivot_table(index="subnetwork", columns="case", values="accuracy").dropna()
@@ -123,8 +127,10 @@ def _spread_sentence(
     full = inputs.full.set_index("case")["accuracy"]
     widest = str(ranges[groups["OOD"]].idxmax())
     yardstick = (
-        f" The full model scores {percent(full[groups['ID']].mean())} in-domain and {percent(full[groups['OOD']].mean())} out of "
-        f"domain, the subnetworks {percent(table[groups['ID']].mean().mean())} and {percent(table[groups['OOD']].mean().mean())} on average."
+        f" The full model scores {percent(full[groups['ID']].mean())} in-domain and {percent(full[groups['OOD']].mean())} out "
+        "of "
+        f"domain, the subnetworks {percent(table[groups['ID']].mean().mean())} and "
+        f"{percent(table[groups['OOD']].mean().mean())} on average."
         if set(groups["ID"] + groups["OOD"]) <= set(full.index)
         else ""
     )
@@ -136,9 +142,11 @@ def _spread_sentence(
             "out-of-domain rows."
         )
     return (
-        f"Over {counted(len(table), 'seed')}, in-domain accuracy varies by {points(ranges[groups['ID']].mean())} from worst to best "
+        f"Over {counted(len(table), 'seed')}, in-domain accuracy varies by {points(ranges[groups['ID']].mean())} from worst "
+        "to best "
         f"(spread {points(spreads[0])}); the average out-of-domain case by {points(ranges[groups['OOD']].mean())} (spread "
-        f"{points(spreads[1])}), most on {widest}: {percent(table[widest].min())} to {percent(table[widest].max())}. Spread out of "
+        f"{points(spreads[1])}), most on {widest}: {percent(table[widest].min())} to {percent(table[widest].max())}. Spread "
+        "out of "
         f"domain minus in-domain: {points(spreads[1] - spreads[0])} {in_points(interval)}.{yardstick}{agreement}"
     )
 
@@ -169,7 +177,8 @@ def sparser(inputs: ReportInputs) -> Finding:
     }.get(sign_verdict(gap), "not clearly more or less than in-domain")
     sentence = (
         f"From {sparsity(dense)} to {sparsity(sparse)}, mean out-of-domain accuracy goes from {percent(a['OOD'].mean())} to "
-        f"{percent(b['OOD'].mean())}: a loss of {points(a['OOD'].mean() - b['OOD'].mean())} {in_points(lost)}. In-domain it goes "
+        f"{percent(b['OOD'].mean())}: a loss of {points(a['OOD'].mean() - b['OOD'].mean())} {in_points(lost)}. In-domain it "
+        "goes "
         f"from {percent(a['ID'].mean())} to {percent(b['ID'].mean())}; the loss out of domain is {compared}."
     )
     return Finding(key, question, verdict, short, sentence, rule)
@@ -199,7 +208,8 @@ def core(inputs: ReportInputs) -> Finding:
     of = f"{found.k} of {found.n}" if found.k < found.n else f"all {found.n}"
     runs = f"{of} subnetworks ({listed([f'{100 * s:.0f} %' for s in found.sparsities])} sparsity)"
     chance = (
-        f"Chance gives {found.null_low:g} to {found.null_high:g} (layer-stratified, 95 %; p = {_p(found.p_value)}), and independent "
+        f"Chance gives {found.null_low:g} to {found.null_high:g} (layer-stratified, 95 %; p = {_p(found.p_value)}), and "
+        "independent "
         f"subnetworks {found.expected:.2g} on average."
     )
     if not size:
@@ -209,7 +219,8 @@ def core(inputs: ReportInputs) -> Finding:
     early = sum(head.layer < n_layers / 2 for head in found.heads)
     sentence = (
         f"{counted(size, 'head')} kept in {runs}: {listed([str(head) for head in found.heads])}. {chance} They lie in "
-        f"{'layer' if len(layers) == 1 else 'layers'} {listed([str(layer) for layer in layers])} (of 0 to {n_layers - 1}); {early} of "
+        f"{'layer' if len(layers) == 1 else 'layers'} {listed([str(layer) for layer in layers])} (of 0 to {n_layers - 1}); "
+        f"{early} of "
         f"{size} in the lower half."
     )
     return Finding("core", question, verdict, short, sentence, rule)
@@ -222,7 +233,7 @@ def _p(value: float) -> str:
 def rank(inputs: ReportInputs) -> Finding:
     """Whether the lowest and the highest sparsity keep the same heads often."""
     key, question = "rank", "Do the sparsities agree on which heads to keep?"
-    rule = "Spearman rank correlation of how often each head is kept, over all heads. Yes if positive, no if negative, at p < 0.05."
+    rule = "Spearman correlation of how often each head is kept, over all heads. Yes if positive, no if negative, at p < 0.05."
     if inputs.rank is None:
         why = "Head frequencies at two sparsities were not correlated in this run."
         return not_measured(key, question, "the sparsities were not compared", why)

@@ -1,5 +1,6 @@
 """The tables of a report as text, each for the page and for Markdown alike."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ import pandas as pd
 from hc_lens.report.ablation import head_losses, is_head
 from hc_lens.report.findings import MINUS
 from hc_lens.report.inputs import ReportInputs
-
 
 _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,}\b")
 
@@ -45,10 +45,11 @@ def run_table(inputs: ReportInputs) -> TextTable:
     """One row per subnetwork: in-domain and out-of-domain accuracy, and its weakest case."""
     rows: list[tuple[str, ...]] = []
     for share, runs in inputs.by_sparsity.items():
-        for name, run in runs.groupby("subnetwork", sort=False):
+        for name in runs["subnetwork"].unique():
+            run = runs[runs["subnetwork"] == name]
             means = run.groupby("group")["accuracy"].mean()
             ood = run[run["group"] == "OOD"]
-            weakest = str(ood.loc[ood["accuracy"].idxmin(), "case"]) if len(ood) else ""
+            weakest = str(ood["case"].iloc[int(ood["accuracy"].argmin())]) if len(ood) else ""
             agreed = _percent(run["agreement"].mean()) if "agreement" in run.columns else ""
             realised = _percent(run["sparsity"].iloc[0])
             rows.append(
@@ -108,23 +109,22 @@ def effect_table(inputs: ReportInputs, effects: pd.DataFrame) -> TextTable:
 def shown_effects(inputs: ReportInputs) -> pd.DataFrame:
     """The effects worth a bar: single core heads and sets as they are, all other single heads as their mean.
 
-    That mean carries the spread of the heads (quartiles) as its interval, unless the effects hold a mean with an interval of its own.
+    The interval of that mean is the heads' quartiles, unless the effects hold a mean with an interval of its own.
     """
     effects = inputs.accuracy_effects
     core = {str(head) for head in inputs.core.heads}
-    other = effects["group"].map(lambda name: is_head(name) and name not in core).astype(bool)
+    other = effects["group"].map(lambda name: is_head(str(name)) and name not in core).astype(bool)
     shown, others = effects[~other], effects[other]
     if others.empty or shown["group"].str.startswith("mean of").any():
         return shown
     by_case = others.groupby("case", sort=False)
-    quartiles = by_case["effect"].quantile([0.25, 0.75]).unstack()
     mean = pd.DataFrame(
         {
             "group": f"mean of {others['group'].nunique()} other heads",
-            "case": quartiles.index,
+            "case": list(by_case.groups),
             "effect": by_case["effect"].mean().to_numpy(),
-            "low": quartiles[0.25].to_numpy(),
-            "high": quartiles[0.75].to_numpy(),
+            "low": by_case["effect"].quantile(0.25).to_numpy(),
+            "high": by_case["effect"].quantile(0.75).to_numpy(),
             "case_group": by_case["case_group"].first().to_numpy(),
         }
     )
@@ -139,7 +139,7 @@ def core_table(inputs: ReportInputs) -> TextTable:
     rows = []
     for head in inputs.core.heads:
         kept = [str(counts.get((head.layer, head.index, share), "")) for share in shares]
-        lost = [_percent(losses.at[str(head), group]) if str(head) in losses.index else "" for group in ("ID", "OOD")]
+        lost = [_percent(losses[group].get(str(head))) for group in ("ID", "OOD")]
         rows.append((str(head), *kept, *lost))
     columns = ("head", *(f"runs at {100 * share:.0f} %" for share in shares), "ID lost (points)", "OOD lost (points)")
     return TextTable("The core", columns, tuple(rows))
@@ -148,21 +148,23 @@ def core_table(inputs: ReportInputs) -> TextTable:
 def additivity_table(inputs: ReportInputs) -> TextTable:
     """One row per set, scale and case: joint and summed loss, their difference with interval, and the control."""
     rows: list[tuple[str, ...]] = []
-    for row in cast(pd.DataFrame, inputs.additivity).to_dict("records"):
-        factor = 100 if row["scale"] == "accuracy" else 1
-
-        def number(name: str, row: Mapping[str, object] = row, factor: int = factor) -> str:
-            return _number(cast(float, row[name]) * factor, 1 if factor == 100 else 2)
-
-        span = f"{number('low')} to {number('high')}"
-        control = "" if pd.isna(row["control_low"]) else f"{number('control_low')} to {number('control_high')}"
-        floor = "yes" if row["floor_limited"] else ""
+    for _, row in cast(pd.DataFrame, inputs.additivity).iterrows():
+        factor, digits = (100, 1) if row["scale"] == "accuracy" else (1, 2)
+        numbers = {
+            name: _number(factor * float(row[name]), digits)
+            for name in ("joint", "summed", "excess", "low", "high", "control_low", "control_high")
+        }
         rows.append(
-            (row["set"], row["scale"], row["case"], number("joint"), number("summed"), number("excess"), span, control, floor)
+            (
+                *(str(row[name]) for name in ("set", "scale", "case")),
+                *(numbers[name] for name in ("joint", "summed", "excess")),
+                f"{numbers['low']} to {numbers['high']}",
+                f"{numbers['control_low']} to {numbers['control_high']}" if pd.notna(row["control_low"]) else "",
+                "yes" if row["floor_limited"] else "",
+            )
         )
     columns = ("set", "scale", "case", "joint", "summed", "excess", "95 % interval", "random sets", "floor-limited")
-    title = "Joint and summed losses (accuracy in points, margin in nats)"
-    return TextTable(title, columns, tuple(tuple(map(str, row)) for row in rows), labels=3)
+    return TextTable("Joint and summed losses (accuracy in points, margin in nats)", columns, tuple(rows), labels=3)
 
 
 def settings_table(title: str, settings: Mapping[str, object]) -> TextTable:
@@ -183,8 +185,8 @@ def _flat(settings: Mapping[str, object], prefix: str) -> list[tuple[str, str]]:
     return rows
 
 
-def _percent(share: object) -> str:
-    return _number(100 * float(cast(float, share)), 1) if pd.notna(share) else ""
+def _percent(share: float | None) -> str:
+    return "" if share is None or math.isnan(share) else _number(100 * share, 1)
 
 
 def _number(value: float, digits: int) -> str:

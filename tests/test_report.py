@@ -1,0 +1,448 @@
+"""A report says what its numbers say: the phenomenon, its absence, or that they cannot tell; on one safe page."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hc_lens.analysis import Ablation, NullResult
+from hc_lens.analysis.effects import CaseRows
+from hc_lens.analysis.overlap import Core, RankCorrelation
+from hc_lens.metrics import Interval
+from hc_lens.report import CoreSummary, Finding, ReportInputs, headline, page, read, write_report
+from hc_lens.units import Head
+
+_EVIL = "<script>window.pwned = 1</script>"
+_CASES = {"matched": "ID", "swap": "OOD", "embedded if": "OOD", "preposition": "OOD"}
+_CORE = (Head(0, 1), Head(1, 0), Head(1, 2))
+_HEADS = [Head(layer, index) for layer in range(3) for index in range(4)]
+
+
+def _inputs(holds: bool = True, seeds: int = 8, **changes: Any) -> ReportInputs:
+    """A study in which every claim holds, or every claim is turned round."""
+    core = CoreSummary(_CORE, 16, 16, (0.5, 0.7), 0.02, 0.0, 1.0, 1e-4)
+    if not holds:
+        core = replace(core, heads=(), p_value=1.0)
+    inputs = ReportInputs(
+        title="Do subnetworks differ?",
+        question="Do subnetworks of one model generalize differently?",
+        provenance={"hc_lens": "0.1.0", "data": "ab" * 32},
+        config={"train": {"steps": 300}, "seeds": [42, 43]},
+        evaluation=_evaluation(holds, seeds),
+        frequency=_frequency(),
+        core=core,
+        training=_training(holds),
+        joint=pd.DataFrame({"i": [0, 8], "j": [0, 8], "heads": [9, 3]}),
+        mlps=pd.DataFrame({"sparsity": [0.5, 0.5], "layer": [0, 1], "count": [8, 8 if holds else 7], "of": [8, 8]}),
+        rank=RankCorrelation(0.8 if holds else -0.8, 1e-9, 12),
+        effects=_effects(holds),
+        additivity=_additivity(holds),
+        warnings=() if holds else ("seed 43 at 70 % sparsity: 8 points off its target",),
+        notes=("The data is synthetic.",),
+    )
+    return replace(inputs, **changes)
+
+
+def _evaluation(holds: bool, seeds: int) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    rows = []
+    for case, group in _CASES.items():
+        rows.append(("full", None, 0.0, case, group, 0.95 if group == "ID" else 0.8))
+        for target in (0.5, 0.7):
+            # Turned round: the in-domain accuracy scatters, and the sparser subnetworks are the better ones.
+            wide = (group == "OOD") == holds
+            drop = (target if holds else 1 - target) * 0.6 if group == "OOD" else 0.03
+            for seed in range(42, 42 + seeds):
+                accuracy = (0.95 if group == "ID" else 0.9) - drop + (rng.normal(0, 0.1) if wide else rng.normal(0, 0.003))
+                rows.append((f"seed {seed}", seed, target, case, group, accuracy))
+    table = pd.DataFrame(rows, columns=["subnetwork", "seed", "sparsity", "case", "group", "accuracy"])
+    table = table.assign(low=table["accuracy"] - 0.03, high=table["accuracy"] + 0.03, n=1000, agreement=0.9)
+    return table.astype({"seed": "Int64"})
+
+
+def _frequency() -> pd.DataFrame:
+    rows = [(s, head.layer, head.index, 8 if head in _CORE else 3, 8) for s in (0.5, 0.7) for head in _HEADS]
+    return pd.DataFrame(rows, columns=["sparsity", "layer", "head", "count", "of"])
+
+
+def _training(holds: bool) -> pd.DataFrame:
+    late = [0.4, 0.4, 0.45, 0.8] if holds else [0.4, 0.42, 0.41, 0.4]
+    rows = [(step, case, group, early if group == "ID" else ood)
+            for step, early, ood in zip((0, 100, 200, 300), (0.5, 0.9, 0.95, 0.95), late, strict=True)
+            for case, group in _CASES.items()]  # fmt: skip
+    return pd.DataFrame(rows, columns=["step", "case", "group", "accuracy"])
+
+
+def _effects(holds: bool) -> pd.DataFrame:
+    rows = []
+    for place, head in enumerate(_HEADS):
+        for case, group in _CASES.items():
+            # Turned round: core heads cost in-domain only, the other heads cost out of domain.
+            hurt = (head in _CORE and group == "OOD") if holds else (head in _CORE) == (group == "ID")
+            effect = 0.002 * place + (0.2 if hurt else 0.0)
+            rows.append((str(head), case, "accuracy", effect, effect - 0.02, effect + 0.02))
+    rows += [("core", case, "accuracy", 0.5, 0.45, 0.55) for case in _CASES]
+    rows += [("core", case, "margin", 3.0, 2.5, 3.5) for case in _CASES]
+    return pd.DataFrame(rows, columns=["group", "case", "scale", "effect", "low", "high"])
+
+
+def _additivity(holds: bool) -> pd.DataFrame:
+    sign = 1 if holds else -1
+    rows = [
+        ("core", case, scale, 0.3, 0.3 - sign * 0.1, sign * 0.1, sign * 0.1 - 0.05, sign * 0.1 + 0.05, False, -0.02, 0.03)
+        for scale in ("accuracy", "margin")
+        for case in _CASES
+    ]
+    columns = [
+        "set",
+        "case",
+        "scale",
+        "joint",
+        "summed",
+        "excess",
+        "low",
+        "high",
+        "floor_limited",
+        "control_low",
+        "control_high",
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _by_key(inputs: ReportInputs) -> dict[str, Finding]:
+    return {finding.key: finding for finding in read(inputs)}
+
+
+_PRESENT = {
+    "onset": "generalization comes after in-domain learning",
+    "spread-0.5": "subnetworks that agree in-domain differ out of domain at 50 % sparsity",
+    "spread-0.7": "subnetworks that agree in-domain differ out of domain at 70 % sparsity",
+    "sparser": "sparser subnetworks generalize worse",
+    "core": "the subnetworks share a core of 3 heads, more than chance",
+    "rank": "heads kept often at one sparsity are kept often at the other",
+    "mlps": "every subnetwork keeps every MLP",
+    "core-ood": "ablating a core head hurts out of domain more than in-domain",
+    "core-others": "ablating a core head hurts more than ablating another head",
+    "additive-accuracy": "core heads together cost more than the sum of their parts on accuracy",
+    "additive-margin": "core heads together cost more than the sum of their parts on the margin",
+    "clean": "every pruning run went as asked",
+}
+_ABSENT = {
+    "onset": "out-of-domain accuracy never rises during fine-tuning",
+    "spread-0.5": "subnetworks do not differ much more out of domain than in-domain at 50 % sparsity",
+    "spread-0.7": "subnetworks do not differ much more out of domain than in-domain at 70 % sparsity",
+    "sparser": "sparser subnetworks generalize better, not worse",
+    "core": "the subnetworks share no more heads than chance",
+    "rank": "heads kept often at one sparsity are kept rarely at the other",
+    "mlps": "some subnetworks prune MLPs",
+    "core-ood": "ablating a core head hurts in-domain more than out of domain",
+    "core-others": "ablating a core head hurts less than ablating another head",
+    "additive-accuracy": "core heads together cost less than the sum of their parts on accuracy",
+    "additive-margin": "core heads together cost less than the sum of their parts on the margin",
+    "clean": "pruning gave 1 warning",
+}
+
+
+def test_with_the_phenomenon_every_sentence_says_that_it_is_there() -> None:
+    findings = _by_key(_inputs())
+    assert {key: finding.short for key, finding in findings.items()} == _PRESENT
+    assert {finding.verdict for finding in findings.values()} == {"yes"}
+
+
+def test_with_inverted_tables_every_sentence_says_that_it_is_absent() -> None:
+    # The core keeps its heads here, so that there is something to ablate.
+    findings = _by_key(_inputs(holds=False)) | {
+        finding.key: finding
+        for finding in read(_inputs(holds=False, core=_inputs().core))
+        if finding.key in ("core-ood", "core-others")
+    }
+    assert {key: finding.short for key, finding in findings.items()} == _ABSENT
+    assert {finding.verdict for finding in findings.values()} == {"no"}
+
+
+def test_what_was_not_measured_is_said_so() -> None:
+    bare = _inputs(training=None, joint=None, mlps=None, rank=None, effects=None, additivity=None)
+    unmeasured = {key for key, finding in _by_key(bare).items() if finding.verdict == "not measured"}
+    assert unmeasured == {"onset", "rank", "mlps", "core-ood", "core-others", "additive-accuracy", "additive-margin"}
+    assert "not recorded" not in headline(read(bare))
+    assert page.html(bare).count("js-plotly-plot") == page.html(_inputs()).count("js-plotly-plot")
+
+
+def test_with_one_sparsity_there_is_no_comparison_of_sparsities() -> None:
+    table = _inputs().evaluation
+    one = _inputs(evaluation=table[table["sparsity"] != 0.7], joint=None, rank=None)
+    assert _by_key(one)["sparser"].verdict == "not measured"
+    assert "differ out of domain;" in headline(read(one))
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_with_too_few_seeds_nothing_over_seeds_is_decided(seeds: int) -> None:
+    findings = _by_key(_inputs(seeds=seeds))
+    for key in ("spread-0.5", "sparser"):
+        assert findings[key].verdict == "undecided"
+        assert "fewer than 3 values: no interval" in findings[key].sentence
+
+
+def test_subnetworks_that_scatter_no_more_than_their_rows_do_not_differ() -> None:
+    rng = np.random.default_rng(1)
+    table = _inputs().evaluation.copy()
+    # 40 rows a case: binomial noise alone gives a standard deviation of 8 points.
+    table["accuracy"] = np.where(table["group"] == "ID", 0.95, rng.binomial(40, 0.5, len(table)) / 40)
+    table["n"] = np.where(table["group"] == "ID", 1000, 40)
+    assert _by_key(_inputs(evaluation=table))["spread-0.5"].verdict != "yes"
+
+
+def test_the_spread_sentence_has_the_table_s_numbers() -> None:
+    inputs = _inputs()
+    rows = inputs.by_sparsity[0.5]
+    sentence = _by_key(inputs)["spread-0.5"].sentence
+    ranges = rows.groupby("case")["accuracy"].agg(lambda accuracy: accuracy.max() - accuracy.min())
+    widest = rows[rows["case"] == ranges.drop("matched").idxmax()]["accuracy"]
+    assert f"in-domain accuracy varies by {100 * ranges['matched']:.1f} points" in sentence
+    assert f"{100 * widest.min():.1f} % to {100 * widest.max():.1f} %" in sentence
+    assert "The full model scores 95.0 % in-domain and 80.0 % out of domain" in sentence
+    assert "answer on 90.0 % of in-domain and 90.0 % of out-of-domain rows" in sentence
+
+
+def test_a_core_that_chance_explains_is_undecided() -> None:
+    core = replace(_inputs().core, null_high=4.0, p_value=0.2)
+    finding = _by_key(_inputs(core=core))["core"]
+    assert finding.verdict == "undecided"
+    assert "p = 0.2" in finding.sentence
+
+
+def test_a_core_names_its_heads_layers_and_null() -> None:
+    sentence = _by_key(_inputs(core=replace(_inputs().core, k=15)))["core"].sentence
+    assert "3 heads kept in 15 of 16 subnetworks (50 % and 70 % sparsity): L0.H1, L1.H0 and L1.H2." in sentence
+    assert "Chance gives 0 to 1 (layer-stratified, 95 %; p = 0.0001)" in sentence
+    assert "layers 0 and 1 (of 0 to 2); 3 of 3 in the lower half" in sentence
+
+
+def _ood(table: pd.DataFrame, scale: str, **values: object) -> pd.DataFrame:
+    rows = (table["scale"] == scale) & (table["case"] != "matched")
+    return table.assign(**{name: table[name].where(~rows, value) for name, value in values.items()})
+
+
+def test_intervals_that_include_zero_leave_additivity_undecided() -> None:
+    table = _ood(_additivity(True), "margin", low=-0.1)
+    findings = _by_key(_inputs(additivity=table))
+    assert findings["additive-margin"].verdict == "undecided"
+    assert "for the other 3 the interval includes 0" in findings["additive-margin"].sentence
+    assert findings["additive-accuracy"].verdict == "yes", "the other scale is judged apart"
+
+
+def test_floor_limited_results_are_named_and_not_counted() -> None:
+    table = _additivity(True)
+    table.loc[(table["scale"] == "accuracy") & (table["case"] == "swap"), "floor_limited"] = True
+    finding = _by_key(_inputs(additivity=table))["additive-accuracy"]
+    assert "2 of 2 results are super-additive" in finding.sentence
+    assert "Floor-limited and not counted: swap." in finding.sentence
+    everywhere = _by_key(_inputs(additivity=table.assign(floor_limited=True)))["additive-accuracy"]
+    assert everywhere.verdict == "undecided"
+
+
+def test_random_sets_that_do_as_much_are_reported() -> None:
+    table = _ood(_additivity(True), "margin", control_high=0.5)
+    sentence = _by_key(_inputs(additivity=table))["additive-margin"].sentence
+    assert "Of the super-additive ones, 0 of 3 lie beyond 97.5 % of layer-matched random sets." in sentence
+    without = _additivity(True).assign(control_low=np.nan, control_high=np.nan)
+    assert "no control with random sets" in _by_key(_inputs(additivity=without))["additive-margin"].sentence
+
+
+def test_in_domain_results_do_not_decide_additivity() -> None:
+    table = _additivity(False)
+    table.loc[table["case"] == "matched", ["excess", "low", "high"]] = (9.0, 8.0, 10.0)
+    assert _by_key(_inputs(additivity=table))["additive-margin"].verdict == "no"
+
+
+def test_the_analyses_tables_fit_as_they_are() -> None:
+    rng = np.random.default_rng(0)
+    cases = tuple(CaseRows(case, group, 50 * i, 50 * i + 50, 0.0) for i, (case, group) in enumerate(_CASES.items()))
+    sets = [(head,) for head in _HEADS] + [_CORE, (Head(2, 0), Head(2, 1), Head(0, 0))]
+    values = lambda: {"accuracy": rng.integers(0, 2, 200).astype(float), "margin": rng.normal(size=200)}  # noqa: E731
+    groups = {str(head): (head,) for head in _HEADS} | {"core": _CORE}
+    ablation = Ablation(groups, {"core": [sets[-1]]}, cases, values(), {units: values() for units in sets})
+    kept = np.ones((4, 3, 5), dtype=bool)
+    core = Core(_CORE, 4, kept)
+    null = NullResult(3, 0.02, 0.03, 0.1, Interval(0.0, 1.0), 2, 0.001, 1000)
+    inputs = _inputs(
+        core=CoreSummary.of(core, null, [0.5, 0.7]),
+        effects=ablation.table(_CORE),
+        additivity=ablation.super_additivity(),
+    )
+    assert inputs.core.null_high == 1.0
+    assert {finding.verdict for finding in read(inputs)} <= {"yes", "no", "undecided"}
+    text = page.html(inputs)
+    assert "mean of 9 other heads" in text
+    assert "3 of 3 in the lower half" in text
+
+
+@pytest.mark.parametrize("name", ["evaluation", "frequency", "training", "joint", "mlps", "effects", "additivity"])
+def test_a_table_without_a_column_is_named(name: str) -> None:
+    table: pd.DataFrame = getattr(_inputs(), name)
+    column = table.columns[1]
+    with pytest.raises(ValueError, match=rf"the report's {name} table needs the columns .*'{column}'"):
+        _inputs(**{name: table.drop(columns=column)})
+
+
+def test_an_evaluation_without_subnetworks_is_refused() -> None:
+    full = _inputs().evaluation.query("subnetwork == 'full'")
+    with pytest.raises(ValueError, match="needs at least one subnetwork"):
+        _inputs(evaluation=full)
+
+
+class _Links(HTMLParser):
+    """Everything in a page that would load something, and the number of inline scripts of some length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[tuple[str, str, str | None]] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loads += [
+            (tag, name, value) for name, value in attrs if name in ("src", "href", "srcset", "data", "action", "poster")
+        ]
+
+
+def test_the_page_loads_nothing_and_holds_plotly_once() -> None:
+    text = page.html(_inputs())
+    links = _Links()
+    links.feed(text)
+    assert links.loads == []
+    assert not {"link", "iframe", "img", "object", "embed", "base"} & set(links.tags)
+    assert "@import" not in text.split("</style>")[0]
+    assert text.count("plotly.js v") == 1
+    assert "default-src 'none'" in text, "the browser is told to load nothing, too"
+    assert len(text) < 6_000_000
+
+
+def test_page_and_markdown_say_the_same_and_show_what_was_run(tmp_path: Path) -> None:
+    inputs = _inputs()
+    assert write_report(inputs, tmp_path / "run") == tmp_path / "run" / "report.html"
+    text = (tmp_path / "run" / "report.html").read_text("utf-8").replace("\N{NARROW NO-BREAK SPACE}", " ")
+    twin = (tmp_path / "run" / "report.md").read_text("utf-8")
+    for finding in read(inputs):
+        for part in finding.sentence.split(". "):
+            assert part.replace("&", "&amp;").replace("'", "&#39;") in text
+            assert part in twin.replace("\\", "")
+    for run in ("train.steps", "300", "42, 43", "abababababab…", "0.1.0", "The data is synthetic.", "seeds 42 to 49"):
+        assert run in text
+        assert run in twin.replace("\\", "")
+    assert "| OOD | swap |" in twin
+    assert not [line for line in twin.split("\n") if line.startswith("|") and not line.rstrip().endswith("|")]
+
+
+def test_every_row_of_a_markdown_table_has_the_columns_of_its_head() -> None:
+    width = 0
+    for line in page.markdown(_inputs()).split("\n"):
+        cells = line.replace("\\|", "").count("|")
+        assert not cells or not width or cells == width, line
+        width = cells
+
+
+def _evil_inputs() -> ReportInputs:
+    inputs = _inputs()
+    named = {"case": {"swap": _EVIL}}
+    return replace(
+        inputs,
+        title=f"Title {_EVIL}",
+        question=f"{_EVIL}?",
+        evaluation=inputs.evaluation.replace(named),
+        training=_training(True).replace(named),
+        effects=_effects(True).replace(named).replace({"group": {"core": f"core | {_EVIL}"}}),
+        additivity=_additivity(True).replace(named).replace({"set": {"core": f"core | {_EVIL}"}}),
+        config={f"key{_EVIL}": _EVIL},
+        warnings=(_EVIL,),
+        notes=(_EVIL,),
+    )
+
+
+def test_text_from_the_data_cannot_become_markup() -> None:
+    text = page.html(_evil_inputs())
+    assert _EVIL not in text
+    assert "<script>window" not in text
+    assert text.count("<script") == page.html(_inputs()).count("<script")
+    twin = page.markdown(_evil_inputs())
+    assert _EVIL not in twin
+    assert r"core \| \<script\>" in twin
+
+
+def test_an_earlier_report_survives_a_failing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_report(_inputs(), tmp_path)
+    before = (tmp_path / "report.html").read_bytes()
+
+    def fail() -> str:
+        raise RuntimeError("no plotly")
+
+    monkeypatch.setattr(page, "get_plotlyjs", fail)
+    with pytest.raises(RuntimeError, match="no plotly"):
+        write_report(_inputs(holds=False), tmp_path)
+    assert (tmp_path / "report.html").read_bytes() == before
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["report.html", "report.md"]
+
+
+def test_a_report_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="report"):
+        write_report(_inputs(), tmp_path / "file")
+
+
+_FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars"
+)
+
+
+@contextmanager
+def _browser() -> Iterator[Any]:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with tempfile.TemporaryDirectory() as profile:
+        for flag in [*_FLAGS.split(), f"--user-data-dir={profile}"]:
+            options.add_argument(flag)
+        browser = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+        try:
+            yield browser
+        finally:
+            browser.quit()
+
+
+def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.1)
+
+
+@pytest.mark.chromium
+def test_chromium_draws_every_figure_without_an_error_or_a_request(tmp_path: Path) -> None:
+    path = write_report(_evil_inputs(), tmp_path)
+    with _browser() as browser:
+        for width in (1200, 600):
+            browser.execute_cdp_cmd(
+                "Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            )
+            browser.get(path.as_uri())
+            count = "return document.querySelectorAll('figure .js-plotly-plot > .plot-container .main-svg:first-child').length"
+            _until(lambda count=count: browser.execute_script(count) == 6)
+            assert browser.execute_script(count) == 6
+            assert browser.get_log("browser") == []
+            marks = "[...document.querySelectorAll('.js-plotly-plot')].map(p => p.querySelectorAll('.point, .hm image').length)"
+            assert min(browser.execute_script(f"return {marks}")) > 0, "a figure without marks is not drawn"
+            assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+            assert browser.execute_script("return window.pwned === undefined")
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width, "the page scrolls sideways"
