@@ -13,7 +13,16 @@ import pandas as pd
 import torch
 from transformer_lens import HookedRootModule
 
-from hc_lens.analysis import Core, ablate, head_frequency, heuristic_core, joint_histogram, mlp_frequency, single_heads
+from hc_lens.analysis import (
+    Core,
+    ablate,
+    head_frequency,
+    heuristic_core,
+    joint_histogram,
+    mlp_frequency,
+    single_heads,
+    spearman,
+)
 from hc_lens.data.batches import Encoded
 from hc_lens.data.task import Task
 from hc_lens.forward import Inputs, inputs_of
@@ -139,17 +148,7 @@ def core_into(pruned: Sequence[Pruned], k: int | None = None, permutations: int 
         ValueError: for runs of different models, or `k` outside 1..n.
     """
     core = _core(pruned, k)
-    null = core.null(n=permutations)
-    summary = CoreSummary(
-        heads=core.heads,
-        k=core.k,
-        n=core.n,
-        sparsities=tuple(p.config.sparsity for p in pruned),
-        expected=null.expected_size,
-        null_low=null.interval.low,
-        null_high=null.interval.high,
-        p_value=null.p_value,
-    )
+    summary = CoreSummary.of(core, core.null(n=permutations), [p.config.sparsity for p in pruned])
     pruned[0].run.write_json("core", asdict(summary) | {"heads": [str(head) for head in core.heads]})
     return summary
 
@@ -167,7 +166,7 @@ def open_core(run: Run) -> CoreSummary:
         RunError: if there is none.
     """
     if not run.file("core", "json").exists():
-        raise RunError(f"{run.path} has no core.json yet: find the core first")
+        raise RunError(f"{run.path} has no core.json yet: find the core first (hc-lens core)")
     stored = cast("dict[str, list[str]]", run.read_json("core"))
     heads = tuple(cast(Head, parse(name)) for name in stored["heads"])
     rest = {name: value for name, value in stored.items() if name not in ("heads", "sparsities")}
@@ -215,7 +214,12 @@ def ablate_into(
 
 
 def report_inputs(
-    pruned: Sequence[Pruned], *, title: str, question: str = QUESTION, training: pd.DataFrame | None = None
+    pruned: Sequence[Pruned],
+    *,
+    title: str,
+    question: str = QUESTION,
+    training: pd.DataFrame | None = None,
+    notes: Sequence[str] = (),
 ) -> ReportInputs:
     """What the runs hold, as the report wants it; ablation is left out where it was not run.
 
@@ -223,31 +227,39 @@ def report_inputs(
         RunError: if a run was not evaluated, or the first has no core.
     """
     first = pruned[0].run
-    for p in pruned:
-        if not p.run.file("evaluation", "parquet").exists():
-            raise RunError(f"{p.run.path} has no evaluation.parquet yet: evaluate the run first")
-    tables = [p.run.read_table("evaluation") for p in pruned]
-    later = [table[table["subnetwork"] != "full"] for table in tables[1:]]
     ablated = first.file("additivity", "parquet").exists()
-    effects = first.read_table("effects").query("scale == 'accuracy'") if ablated else None
     additivity = first.read_table("additivity") if ablated else None
-    sets = None if effects is None or additivity is None or additivity.empty else effects[effects["size"] > 1]
+    ends = (pruned[0].subnetworks, pruned[-1].subnetworks) if len(pruned) > 1 else None
     return ReportInputs(
         title=title,
         question=question,
         provenance=first.provenance,
         config={f"pruning at {p.config.sparsity:g}": dict(p.run.spec) for p in pruned},
-        evaluation=pd.concat([tables[0], *later], ignore_index=True),
+        evaluation=pruned_evaluation(pruned),
         frequency=_stacked([(p.config.sparsity, head_frequency(p.subnetworks)) for p in pruned]),
         core=open_core(first),
         training=training,
-        joint=joint_histogram(pruned[0].subnetworks, pruned[1].subnetworks) if len(pruned) == 2 else None,
+        joint=None if ends is None else joint_histogram(*ends),
+        rank=None if ends is None else spearman(*ends),
         mlps=_stacked([(p.config.sparsity, mlp_frequency(p.subnetworks)) for p in pruned]),
-        singles=None if effects is None else effects[effects["size"] == 1],
-        sets=sets,
-        additivity=None if sets is None else additivity,
+        effects=first.read_table("effects") if ablated else None,
+        additivity=None if additivity is None or additivity.empty else additivity,
         warnings=tuple(text for p in pruned for text in p.warnings),
+        notes=tuple(notes),
     )
+
+
+def pruned_evaluation(pruned: Sequence[Pruned]) -> pd.DataFrame:
+    """The evaluation tables of several runs of one model as one, the full model once.
+
+    Raises:
+        RunError: if a run was not evaluated.
+    """
+    for p in pruned:
+        if not p.run.file("evaluation", "parquet").exists():
+            raise RunError(f"{p.run.path} has no evaluation.parquet yet: evaluate the run first (hc-lens evaluate)")
+    first, *later = [p.run.read_table("evaluation") for p in pruned]
+    return pd.concat([first, *(table[table["subnetwork"] != "full"] for table in later)], ignore_index=True)
 
 
 def _stacked(tables: Sequence[tuple[float, pd.DataFrame]]) -> pd.DataFrame:
