@@ -79,7 +79,7 @@ class Batch:
 
 
 def move(values: Tensor, device: torch.device | str) -> Tensor:
-    """The values on another device; from the CPU to a GPU through pinned memory, so that the host does not wait for the copy."""
+    """The values on another device; from the CPU to a GPU through pinned memory, so that the host does not wait for it."""
     if values.device.type == "cpu" and torch.device(device).type == "cuda":
         return values.pin_memory().to(device, non_blocking=True)
     return values.to(device)
