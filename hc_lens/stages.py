@@ -7,7 +7,7 @@ A pruning run holds `subnetworks/seed-42.safetensors` (with the means once, in `
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pandas as pd
 import torch
@@ -126,7 +126,7 @@ def open_pruned(directory: Path, model: HookedRootModule | None = None) -> Prune
     seeds = cast("list[int]", run.spec["seeds"])
     subnetworks = tuple(Subnetwork.load(_subnetwork_file(run, seed), model) for seed in seeds)
     outcomes = [cast("dict[str, list[str]]", run.read_json(f"outcome/seed-{seed}")) for seed in seeds]
-    config = PruneConfig(**cast("dict[str, int]", run.spec["config"]))
+    config = PruneConfig(**cast("dict[str, Any]", run.spec["config"]))
     return Pruned(run, config, subnetworks, tuple(text for outcome in outcomes for text in outcome["warnings"]))
 
 
@@ -170,7 +170,7 @@ def open_core(run: Run) -> CoreSummary:
     stored = cast("dict[str, list[str]]", run.read_json("core"))
     heads = tuple(cast(Head, parse(name)) for name in stored["heads"])
     rest = {name: value for name, value in stored.items() if name not in ("heads", "sparsities")}
-    return CoreSummary(heads=heads, sparsities=tuple(map(float, stored["sparsities"])), **cast("dict[str, int]", rest))
+    return CoreSummary(heads=heads, sparsities=tuple(map(float, stored["sparsities"])), **cast("dict[str, Any]", rest))
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,5 +45,6 @@ def _spread(cases: pd.DataFrame) -> str:
     ood = cases[cases["group"] == "OOD"]
     if ood.empty:
         return "the task has no out-of-domain case"
-    widest = ood.loc[(ood["max"] - ood["min"]).idxmax()]
+    spread = ood["max"] - ood["min"]
+    widest = ood[spread == spread.max()].iloc[0]
     return f"most apart on {widest['case']}, from {widest['min']:.3f} to {widest['max']:.3f}"

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import torch
 import tyro
@@ -44,8 +44,8 @@ def _is_seeds(value: object) -> bool:
 
 def _seed_words(seeds: tuple[int, ...]) -> list[str]:
     """Seeds as they are shown in `--help`."""
-    run = len(seeds) > 2 and seeds == tuple(range(seeds[0], seeds[0] + len(seeds)))
-    return [f"{seeds[0]}..{seeds[-1]}"] if run else [str(seed) for seed in seeds]
+    first, last = min(seeds), max(seeds)
+    return [f"{first}..{last}"] if seeds == tuple(range(first, last + 1)) else [str(seed) for seed in seeds]
 
 
 Seeds = Annotated[
@@ -117,8 +117,15 @@ class TaskChoice:
             FileNotFoundError, ValueError: as `load_task`.
         """
         name = self.task or "synthetic"
-        if name == "synthetic" and not self.ood and self.limit is None:
-            return synthetic_nli(minority=self.minority, seed=self.task_seed)
+        if name == "synthetic" and not self.ood:
+            at_most = self.limit or 20_000
+            return synthetic_nli(
+                minority=self.minority,
+                seed=self.task_seed,
+                n_train=at_most,
+                n_id=min(at_most, 1_000),
+                n_ood_per_case=min(at_most, 200),
+            )
         return load_task(
             name,
             ood=_cases(self.ood),
@@ -130,7 +137,7 @@ class TaskChoice:
             limit=self.limit,
         )
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Mapping[str, object]:
         """The choice as it is stored beside a run, files by absolute path."""
         named = self.task or "synthetic"
         file = str(Path(named).absolute()) if Path(named).exists() else named
@@ -143,7 +150,7 @@ class TaskChoice:
         values = {key: tuple(cast("list[str]", v)) if isinstance(v, list) else v for key, v in stored.items()}
         if isinstance(values.get("validation"), str):
             values["validation"] = Path(cast(str, values["validation"]))
-        return cls(**cast("dict[str, str]", values))
+        return cls(**cast("dict[str, Any]", values))
 
 
 def _cases(words: Sequence[str]) -> str | dict[str, Path | str] | None:

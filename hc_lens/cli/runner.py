@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -54,7 +54,7 @@ def _explain(name: str, error: Exception, *, debug: bool) -> int:
 
 
 @contextmanager
-def _quiet(debug: bool) -> Iterator[None]:
+def _quiet(debug: bool) -> Generator[None]:
     """Keep TransformerLens's deprecation notices out of the output, and print other warnings without their source line."""
     with warnings.catch_warnings():
         if not debug:

@@ -1,5 +1,6 @@
 """`hc-lens show`: what a run directory holds."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from hc_lens.cli.options import parse
 from hc_lens.runs import Run
 from hc_lens.stages import open_core
 from hc_lens.train import evaluations
+
+_DIGEST = re.compile(r"[0-9a-f]{64}(\[:\d+\])?")
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ def main(words: Sequence[str]) -> None:
     for title, values in (("made with", run.provenance), ("specification", run.spec)):
         print(f"\n{title}")
         for name, value in _flat(values):
-            print(f"  {name} = {value}")
+            print(f"  {name} = {_short(value)}")
     print("\nresults")
     for line in _results(run):
         print(f"  {line}")
@@ -45,6 +48,11 @@ def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str,
             yield from _flat(cast("dict[str, object]", value), f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def _short(value: object) -> object:
+    """Digests by their first 12 digits, as file names have them."""
+    return value[:12] if isinstance(value, str) and _DIGEST.fullmatch(value) else value
 
 
 def _results(run: Run) -> Iterator[str]:
