@@ -23,7 +23,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import override
 
 from hc_lens.models.architecture import DropoutRates, Family, dropout_rates, hooked_config, position_offset
-from hc_lens.models.inputs import Mask, TokenBatch, Tokens, check_tokens, last_real_position
+from hc_lens.models.inputs import Mask, TokenBatch, Tokens, Types, check_tokens, last_real_position
 
 _C = TypeVar("_C", bound="Classifier")
 
@@ -56,7 +56,7 @@ class Classifier(HookedRootModule):
         self,
         input: ClassifierInput,
         attention_mask: Mask | None = None,
-        token_type_ids: Int[Tensor, "batch pos"] | None = None,
+        token_type_ids: Types | None = None,
     ) -> Float[Tensor, "batch label"]:
         """Class logits. Without a mask, positions holding `pad_id` are padding.
 
@@ -82,7 +82,7 @@ class Classifier(HookedRootModule):
         """As TransformerLens's, without its print."""
         return super().to(device_or_dtype, print_details)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
-    def _tokens(self, given: ClassifierInput, mask: Mask | None, types: Int[Tensor, "batch pos"] | None) -> Tokens:
+    def _tokens(self, given: ClassifierInput, mask: Mask | None, types: Types | None) -> Tokens:
         if isinstance(given, TokenBatch):
             given, mask, types = given.input_ids, given.attention_mask, given.token_type_ids
         elif not isinstance(given, Tensor):

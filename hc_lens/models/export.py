@@ -21,8 +21,8 @@ _CLASS = {
 def save_pretrained(model: Classifier, directory: Path) -> Path:
     """Write config, weights and tokenizer to `directory`; AutoModelForSequenceClassification reads them with equal logits.
 
-    Everything is written beside `directory` and moved into place at the end: after an error nothing has changed. An earlier
-    model directory there is replaced.
+    Everything is written beside `directory` first and moved into place when it is whole: after a failed write nothing has
+    changed. In a directory that holds a model already, its files are replaced and others stay.
 
     Raises:
         FileExistsError: when `directory` holds something else than a model.
@@ -36,9 +36,10 @@ def save_pretrained(model: Classifier, directory: Path) -> Path:
     try:
         temporary.mkdir(parents=True)
         _write(model, temporary)
-        if directory.exists():
-            shutil.rmtree(directory)
-        temporary.rename(directory)
+        directory.mkdir(exist_ok=True)
+        # config.json last: a directory without it is not taken for a model
+        for file in sorted(temporary.iterdir(), key=lambda file: file.name == "config.json"):
+            file.replace(directory / file.name)
     except OSError as error:
         raise OSError(error.errno, f"{error.strerror or error}; the model was not saved", str(directory)) from error
     finally:
@@ -52,7 +53,7 @@ def _write(model: Classifier, directory: Path) -> None:
     config.id2label = dict(enumerate(model.label_names))
     config.label2id = {name: i for i, name in enumerate(model.label_names)}
     config.pad_token_id = model.pad_id
-    config.dtype = "float32"
+    config.dtype = str(model.cfg.dtype).removeprefix("torch.")
     config.save_pretrained(directory)
     cfg = model.cfg
     table = entries(model.family, cfg.n_layers, cfg.n_heads, position_offset(model.family, config))

@@ -19,7 +19,9 @@ class TokenBatch(Protocol):
     def token_type_ids(self) -> Int[Tensor, "batch pos"] | None: ...
 
 
-Mask = Int[Tensor, "batch pos"] | Bool[Tensor, "batch pos"] | Float[Tensor, "batch pos"]
+# Axes of their own: that they are the ids' is checked with a message, not by annotations that only tests enforce.
+Mask = Int[Tensor, "mask_batch mask_pos"] | Bool[Tensor, "mask_batch mask_pos"] | Float[Tensor, "mask_batch mask_pos"]
+Types = Int[Tensor, "type_batch type_pos"]
 
 
 class Tokens(NamedTuple):
@@ -33,7 +35,7 @@ class Tokens(NamedTuple):
 def check_tokens(
     ids: Int[Tensor, "batch pos"],
     mask: Mask | None,
-    types: Int[Tensor, "batch pos"] | None,
+    types: Types | None,
     *,
     pad_id: int | None,
     max_length: int,

@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import (
     AutoModelForSequenceClassification,
@@ -63,10 +64,11 @@ def load_model(
     """
     if (source is None) == (hf_model is None):
         raise ValueError("load_model takes either a source (Hub name or directory) or hf_model=..., and exactly one of them")
-    found = _in_memory(hf_model) if hf_model is not None else _read(str(source))
     if device is None:
         device = hf_model.device if hf_model is not None else "cpu"
-    return _build(found._replace(tokenizer=tokenizer or found.tokenizer), labels, str(device), seed)
+    with torch.random.fork_rng(devices=[]):  # transformers fills missing weights from the caller's random state
+        found = _in_memory(hf_model, tokenizer) if hf_model is not None else _read(str(source), tokenizer)
+        return _build(found, labels, str(device), seed)
 
 
 def new_model(
@@ -146,7 +148,7 @@ def _new_head(model: Classifier, absent: list[Entry], seed: int) -> dict[str, Te
     }
 
 
-def _in_memory(hf_model: PreTrainedModel) -> _Source:
+def _in_memory(hf_model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> _Source:
     name = f"hf_model ({type(hf_model).__name__})"
     family_of(hf_model.config.model_type, name)
     if type(hf_model).__name__.endswith("ForSequenceClassification"):
@@ -154,19 +156,24 @@ def _in_memory(hf_model: PreTrainedModel) -> _Source:
     else:
         prefix = hf_model.base_model_prefix
         weights = {f"{prefix}.{key}": tensor for key, tensor in hf_model.base_model.state_dict().items()}
-    return _Source(name, hf_model.config, weights, None)
+    return _Source(name, hf_model.config, weights, tokenizer)
 
 
-def _read(source: str) -> _Source:
-    """Read config, weights and (where there is one) tokenizer with transformers."""
+def _read(source: str, tokenizer: PreTrainedTokenizerBase | None) -> _Source:
+    """Read config, weights and (where there is one, and none is given) tokenizer with transformers."""
     family_of(_model_type(source), source)
-    with _quiet_transformers():
-        hf_model, report = AutoModelForSequenceClassification.from_pretrained(
-            source, output_loading_info=True, dtype=torch.float32, ignore_mismatched_sizes=False
-        )
+    try:
+        with _quiet_transformers():
+            hf_model, report = AutoModelForSequenceClassification.from_pretrained(
+                source, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
+            )
+    except OSError as error:
+        raise FileNotFoundError(f"{source}: no weights to load: {_first_line(error)}") from error
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{source}: the weights are truncated or do not fit config.json: {_first_line(error)}") from error
     missing: set[str] = set(report["missing_keys"])
     weights = {key: tensor for key, tensor in hf_model.state_dict().items() if key not in missing}
-    return _Source(source, hf_model.config, weights, _tokenizer(source))
+    return _Source(source, hf_model.config, weights, tokenizer or _tokenizer(source))
 
 
 def _model_type(source: str) -> str | None:
@@ -188,7 +195,7 @@ def _model_type(source: str) -> str | None:
     except OSError as error:
         raise FileNotFoundError(
             f"{source!r} is neither a directory nor a model that the Hugging Face Hub or its local cache can give "
-            f"({type(error).__name__}: {str(error).splitlines()[0]})"
+            f"({type(error).__name__}: {_first_line(error)})"
         ) from error
     return cast("str | None", config.get("model_type"))
 
@@ -197,10 +204,20 @@ def _tokenizer(source: str) -> PreTrainedTokenizerBase | None:
     """The source's tokenizer; None, with a notice, when it has none that loads."""
     try:
         with _quiet_transformers():
-            return AutoTokenizer.from_pretrained(source)
+            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        _log.warning("%s has no tokenizer that loads (%s): pass token ids", source, str(error).splitlines()[0])
-        return None
+        reason = _first_line(error)
+    else:
+        # transformers makes up a tokenizer of special tokens alone when the vocabulary file is missing
+        if set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+            return tokenizer
+        reason = "it has no vocabulary"
+    _log.warning("%s has no tokenizer that loads (%s): pass token ids, or tokenizer=...", source, reason)
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
 
 
 @contextmanager
