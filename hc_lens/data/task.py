@@ -78,7 +78,9 @@ class Task:
 
     def __post_init__(self) -> None:
         if self.train.label_names != self.labels:
-            raise ValueError(f"task {self.name!r}: the training labels {self.train.label_names} are not the task's {self.labels}")
+            raise ValueError(
+                f"task {self.name!r}: the training labels {self.train.label_names} are not the task's {self.labels}"
+            )
         if shared := set(self.in_domain) & set(self.ood):
             raise ValueError(f"task {self.name!r}: {sorted(shared)} are both in-domain and out-of-domain cases")
         for case, split in self.cases.items():
