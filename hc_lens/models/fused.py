@@ -210,7 +210,7 @@ class _FusedBlock(Generic[_Block]):
             q.transpose(1, 2),
             k.transpose(1, 2),
             v.transpose(1, 2),
-            attn_mask=mask,
+            attn_mask=mask if mask is None or mask.dtype == torch.bool else mask.to(q.dtype),
             dropout_p=self.dropout.attention if training else 0.0,
             is_causal=self.causal and mask is None,
             scale=1 / attn.attn_scale,
@@ -238,9 +238,8 @@ class _FusedPostNorm(_FusedBlock[BertBlock]):
         if self.must_fall_back:
             return self.original(resid_pre, additive_attention_mask)
         block, weights = self.block, self.weights()
-        mask = None if additive_attention_mask is None else self._cast(additive_attention_mask)
         resid_pre = block.hook_resid_pre(resid_pre)
-        attn_out = block.hook_attn_out(self.attention(resid_pre, weights, mask))
+        attn_out = block.hook_attn_out(self.attention(resid_pre, weights, additive_attention_mask))
         normalized = block.ln1(block.hook_resid_mid(resid_pre + attn_out))
         mlp_out = block.hook_mlp_out(self.mlp(normalized, weights))
         return block.hook_normalized_resid_post(block.ln2(block.hook_resid_post(normalized + mlp_out)))

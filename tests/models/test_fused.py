@@ -1,5 +1,6 @@
 """The fused forward computes what TransformerLens computes: outputs, gradients, hook points."""
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -140,6 +141,15 @@ def test_bfloat16_hook_points_have_the_documented_types(model: Classifier, token
     with fused(model, torch.bfloat16):
         model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.1.{point}", keep) for point in low + high])
     assert seen == dict.fromkeys(low, torch.bfloat16) | dict.fromkeys(high, torch.float32)
+
+
+def test_double_precision_agrees_to_double_precision(model: Classifier, tokens: TinyBatch) -> None:
+    model = copy.deepcopy(model).to(torch.float64)
+    expected = model(tokens)
+    with fused(model):
+        found = model(tokens)
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
 
 
 def test_everything_is_restored_also_on_error(model: Classifier) -> None:
