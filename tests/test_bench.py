@@ -1,0 +1,160 @@
+"""The benches run, report what they promise, and compare workloads that compute the same thing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig
+
+from experiments.bench import batches, import_time, memory, prune_step
+from experiments.bench.timing import Cost, medians, ratio
+from experiments.bench.workloads import Floor, OurStep, Published, bert
+from hc_lens.data import Encoded
+from hc_lens.means import ActivationMeans
+from hc_lens.models import load_model
+from hc_lens.pruning import GateTraining, PruneConfig
+from hc_lens.pruning.objective import kl_to_full
+from hc_lens.pruning.training import data_order, stream
+
+ROOT = Path(__file__).parents[1]
+
+
+def small(dropout: float = 0.0) -> BertConfig:
+    """Two layers of four heads; weights large enough that closing a gate moves the logits."""
+    return BertConfig(
+        vocab_size=60,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=32,
+        max_position_embeddings=128,
+        initializer_range=0.5,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+
+
+@pytest.fixture
+def pairs(monkeypatch: pytest.MonkeyPatch) -> Encoded:
+    """A few drawn pairs, wherever the bench asks for MNLI's."""
+    monkeypatch.delenv("HC_LENS_DATA", raising=False)
+    monkeypatch.setattr(batches, "ROWS", 96)
+    return batches.drawn_pairs(60, 96)
+
+
+def test_prune_step_reports_ratios_threads_and_machine(pairs, monkeypatch):
+    monkeypatch.setattr(batches, "drawn_pairs", lambda vocab: pairs)
+    setting = prune_step.Setting(batches=2, rounds=2, batch=8, hf_config=small(dropout=0.1))
+    found = json.loads(prune_step.measure(setting, quick=True).splitlines()[-1])
+    assert found["bench"] == "prune_step"
+    assert found["quick"] is True
+    for name in ("published_over_ours", "published_over_ours_bf16", "ours_over_floor", "ours_over_floor_bf16"):
+        assert found[name] > 0
+        assert found["wall"][name] > 0
+    assert found["threads"] == torch.get_num_threads()
+    assert found["machine"]
+    assert found["examples"] == {"published": 16, "ours": 32, "floor": 32, "ours_bf16": 32, "floor_bf16": 32}
+    assert set(found["cpu_seconds_per_example"]) == set(found["examples"])
+    assert found["rounds"] == 2
+    assert "random tokens" in found["lengths"]
+    assert found["layers"] == 2
+
+
+def test_published_recipe_and_our_step_compute_the_same_gradients(pairs):
+    """Same gates, same noise, no dropout: KL + Lagrangian and its gradient agree, padded to 128 with eager attention or not."""
+    hf_model = bert(attention="eager", config=small())
+    model = load_model(hf_model=hf_model)
+    means = ActivationMeans.collect(model, pairs)
+    config = PruneConfig(steps=4, ramp_steps=2, batch_size=8, gate_mean=0.5, gate_std=0.5, estimate="sampled")
+    order = data_order(pairs, config, 1)
+    ours = GateTraining(model, pairs, means, config, [1], kl_to_full(model, pairs, torch.arange(len(pairs))), [order])
+    published = Published(hf_model, pairs, order[:1], means)
+    published.log_alpha = ours.log_alpha.detach()[0].clone().requires_grad_()
+    u = published.concrete.noise((64, 1, 2, 5), stream(1, None, 1))[0, 0]  # the run's own noise: its first chunk, first step
+    published.multipliers = torch.tensor([0.3, 2.0], requires_grad=True)
+    with torch.no_grad():
+        ours.multipliers.copy_(published.multipliers)
+    expected = published.loss(published.padded(order[0]), u, target=0.25)
+    expected.backward()
+    with ours:
+        kl, sparsity = ours._micro(0, 0, 0.25)
+    gap = 0.25 - sparsity
+    assert kl.item() > 1e-3, "the gates do something"
+    torch.testing.assert_close(kl + 0.3 * gap + 2.0 * gap**2, expected.detach().view(1), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours.log_alpha.grad[0], published.log_alpha.grad, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(ours.multipliers.grad[0], published.multipliers.grad, atol=1e-6, rtol=1e-5)
+
+
+def test_floor_reaches_the_first_layers_context_and_no_weight(pairs):
+    model = bert(attention="sdpa", config=small())
+    floor = Floor(model, pairs, batches.epoch(pairs.lengths, 8)[:1])
+    leaves = []
+    attention = model.bert.encoder.layer[0].attention.self
+    attention.register_forward_hook(lambda module, inputs, output: leaves.append(output[0]))
+    floor.run()
+    assert leaves[0].is_leaf
+    assert leaves[0].grad.abs().sum() > 0
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_our_step_starts_from_a_teacher_that_is_already_computed(pairs):
+    model = load_model(hf_model=bert(attention="sdpa", config=small()))
+    rows = batches.epoch(pairs.lengths, 8)[:2]
+    ours = OurStep(model, pairs, rows, "fp32", 2, ActivationMeans.collect(model, pairs))
+    forwards = []
+    model.register_forward_hook(lambda *call: forwards.append(0))
+    with ours.ready():
+        ours.run()
+    assert ours.training.taken == 2
+    assert len(forwards) == 2, "one forward pass a step: the teacher's is done"
+
+
+def test_typical_batches_stand_for_the_epoch():
+    lengths = batches.drawn_pairs(60).lengths
+    assert lengths.double().mean().item() == pytest.approx(38.9, abs=0.5)
+    quantiles = lengths.double().quantile(torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95, 0.99], dtype=torch.float64))
+    assert quantiles.tolist() == pytest.approx([17, 27, 36, 48, 72, 96], abs=3)
+    order = batches.epoch(lengths)
+    all_of_it = batches.widths(order, lengths).double().mean().item()
+    assert batches.widths(batches.typical(order, lengths, 8), lengths).double().mean().item() == pytest.approx(
+        all_of_it, rel=0.02
+    )
+    assert batches.widths(batches.widest(order, lengths), lengths).item() == batches.widths(order, lengths).max().item()
+
+
+def test_ratios_are_medians_of_paired_rounds():
+    costs = {"a": [Cost(2.0, 1.0), Cost(9.0, 9.0), Cost(4.0, 2.0)], "b": [Cost(1.0, 1.0), Cost(3.0, 3.0), Cost(1.0, 1.0)]}
+    assert ratio(costs, "a", "b") == 3.0
+    assert ratio(costs, "a", "b", "wall") == 2.0
+    assert medians(costs, "cpu") == {"a": 4.0, "b": 1.0}
+
+
+def test_masks_of_24_subnetworks_take_at_most_4_kb_each():
+    largest, means = memory.mask_bytes()
+    assert largest <= 4096, "the size that the README states"
+    assert means == 12 * 2 * 768 * 4
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_peak_counts_what_is_used_after_loading(monkeypatch):
+    before = memory._reset_peak()
+    assert memory._status("VmHWM") < before + 2**24
+    block = torch.ones(2**25)  # 128 MB
+    del block
+    assert memory._status("VmHWM") > before + 2**26, "the peak stays after the memory is given back"
+
+
+def test_import_time_reports_seconds():
+    found = json.loads(import_time.measure(1, quick=True))
+    assert set(found["wall_seconds"]) == {"bare_python", "import_hc_lens", "hc_lens_help"}
+    assert found["wall_seconds"]["bare_python"] > 0
+    assert found["quick"] is True
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="runs the CUDA checks themselves")
+def test_cuda_check_says_that_there_is_no_gpu():
+    done = subprocess.run([sys.executable, "-m", "experiments.bench.cuda_check"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "no CUDA device: nothing was checked\n")
