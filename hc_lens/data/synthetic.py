@@ -92,6 +92,7 @@ def synthetic_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_max_length=MAX_LENGTH,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
         pad_token="[PAD]",
         unk_token="[UNK]",
         cls_token="[CLS]",
