@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pandas as pd
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.options import Common, device_of_name, parse
+from hc_lens.cli.options import Common, RunPath, device_of_name, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.stages import ablate_into, open_core, open_pruned
-from hc_lens.units import Head
+from hc_lens.units import Head, require_in_model
 from hc_lens.units import parse as parse_unit
 
 
@@ -19,7 +18,7 @@ from hc_lens.units import parse as parse_unit
 class Arguments:
     """Mean-ablate every head of the full model alone, and the core together: what it costs on ID and OOD cases."""
 
-    run: tyro.conf.Positional[Path]
+    run: RunPath
     """A pruning run whose core was found, or any pruning run with --heads."""
     heads: tuple[str, ...] = ()
     """A set to ablate together, as L4.H0 L5.H2, in place of the core."""
@@ -38,6 +37,7 @@ def main(words: Sequence[str]) -> None:
     device = device_of_name(args.common.device)
     pruned = open_pruned(args.run)
     heads = _heads(args.heads) if args.heads else open_core(pruned.run).heads
+    require_in_model(heads, pruned.means.n_layers, pruned.means.n_heads)
     if not heads:
         raise ValueError(f"{args.run}: the core is empty; find one with a smaller --k, or give --heads")
     model, task = Origin.of(pruned.run).load(device)

@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import tyro
 
 from hc_lens.analysis import jaccard, spearman
 from hc_lens.cli import output
-from hc_lens.cli.options import parse
+from hc_lens.cli.options import RunPaths, at_least_one, parse
 from hc_lens.report import CoreSummary
 from hc_lens.stages import Pruned, core_into, open_pruned
 
@@ -19,7 +17,7 @@ from hc_lens.stages import Pruned, core_into, open_pruned
 class Arguments:
     """The heads that the subnetworks of one or more pruning runs share, against chance."""
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    runs: RunPaths
     """Pruning runs of one model; the core is kept in the first."""
     k: int | None = None
     """A core head is kept by at least so many subnetworks; all by default."""
@@ -32,7 +30,7 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Find the core, and leave it in the first run."""
     args = parse(Arguments, "core", words)
-    pruned = [open_pruned(path) for path in args.runs]
+    pruned = [open_pruned(path) for path in at_least_one(args.runs, "core")]
     core = core_into(pruned, args.k, args.permutations)
     output.table(kept_by(pruned, core), "heads of the core, and how many subnetworks of each run keep them")
     for p in pruned:

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pandas as pd
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.options import Common, device_of_name, parse
+from hc_lens.cli.options import Common, RunPaths, at_least_one, device_of_name, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.stages import evaluate_into, open_pruned
 
@@ -17,7 +16,7 @@ from hc_lens.stages import evaluate_into, open_pruned
 class Arguments:
     """Score the full model and its subnetworks on every ID and OOD case."""
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    runs: RunPaths
     """Pruning runs, each evaluated on its own."""
     max_rows: int | None = None
     """Rows of each case; all by default."""
@@ -30,7 +29,7 @@ def main(words: Sequence[str]) -> None:
     """Evaluate each run, and leave the table in it."""
     args = parse(Arguments, "evaluate", words)
     device = device_of_name(args.common.device)
-    for path in args.runs:
+    for path in at_least_one(args.runs, "evaluate"):
         pruned = open_pruned(path)
         model, task = Origin.of(pruned.run).load(device)
         pruned.means.require_model(model)

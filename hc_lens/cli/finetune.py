@@ -1,7 +1,7 @@
 """`hc-lens finetune`: a classifier from a model and a task."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,16 +12,16 @@ from hc_lens.cli import output
 from hc_lens.cli.options import Common, TaskChoice, device_of_name, parse, peek
 from hc_lens.cli.origin import Origin
 from hc_lens.data import Task
-from hc_lens.data.synthetic import synthetic_config, synthetic_tokenizer
 from hc_lens.metrics import evaluate
-from hc_lens.models import Classifier, load_model, minilm_directory, new_model
+from hc_lens.models import Classifier, load_model, minilm_directory
 from hc_lens.runs import Run, digest
+from hc_lens.study import DEMO, embedded_model
 from hc_lens.train import TrainConfig, evaluations, finetune
 
 Preset = Literal["embedded", "plain", "paper-mnli", "paper-qqp"]
 
 PRESETS: dict[str, TrainConfig] = {
-    "embedded": TrainConfig(steps=800, batch_size=64, lr=5e-4, max_length=48, checkpoint_every=100),
+    "embedded": DEMO.train,
     "plain": TrainConfig(),
     "paper-mnli": TrainConfig.paper_mnli(),
     "paper-qqp": TrainConfig.paper_qqp(),
@@ -47,7 +47,9 @@ def main(words: Sequence[str]) -> None:
     """Fine-tune, and leave the model in the run's directory."""
     model_name = peek(words, "--model", str, "embedded")
     preset = peek(words, "--preset", str, "embedded" if model_name == "embedded" else "plain")
-    args = parse(Arguments, "finetune", words, Arguments(training=PRESETS.get(preset, TrainConfig())))
+    start = PRESETS.get(preset, TrainConfig())
+    start = with_steps(start, peek(words, "--steps", int, start.steps))
+    args = parse(Arguments, "finetune", words, Arguments(training=start))
     device = device_of_name(args.common.device)
     task = args.task.load()
     model = starting_model(args.model, task, device, args.training.seed)
@@ -69,6 +71,11 @@ def main(words: Sequence[str]) -> None:
     output.headline(directory, output.training_headline(table))
 
 
+def with_steps(config: TrainConfig, steps: int) -> TrainConfig:
+    """The configuration for another number of steps: at most a tenth of them are warm-up."""
+    return replace(config, steps=steps, warmup_steps=min(config.warmup_steps, steps // 10))
+
+
 def starting_model(name: str, task: Task, device: torch.device, seed: int) -> Classifier:
     """The model that fine-tuning starts from, with the task's labels.
 
@@ -82,5 +89,4 @@ def starting_model(name: str, task: Task, device: torch.device, seed: int) -> Cl
         raise ValueError(
             f"--model embedded knows only the words of --task synthetic, not of {task.name}: give --model minilm or your own"
         )
-    config, tokenizer = synthetic_config(task.labels), synthetic_tokenizer()
-    return new_model(config, labels=task.labels, tokenizer=tokenizer, device=device, seed=seed)
+    return embedded_model(seed).to(device)

@@ -56,6 +56,24 @@ Seeds = Annotated[
 ]
 
 
+RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+
+RunPaths = Annotated[
+    tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)")
+]
+
+
+def at_least_one(runs: tuple[Path, ...], command: str) -> tuple[Path, ...]:
+    """The runs given.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    if not runs:
+        raise ValueError(f"no RUN given: name at least one pruning run (see hc-lens {command} --help)")
+    return runs
+
+
 def device_of_name(name: str) -> torch.device:
     """The device called `auto`, `cpu`, `cuda` or `cuda:1`.
 

@@ -35,7 +35,7 @@ class Origin:
             if run.kind != "finetune" or not run.finished or not (path / "model").is_dir():
                 state = "" if run.finished else " that has not finished"
                 raise RunError(f"{path} holds a {run.kind!r} run{state}; give a finished fine-tuning run or a model directory")
-            task = TaskChoice.from_json(_stored(run)["task"]) if choice.task is None else choice
+            task = _task(_stored(run)) if choice.task is None else choice
             return Origin(str(path / "model"), task, path)
         if choice.task is None:
             raise ValueError(f"{model} is not a run, so say which sentence pairs to use: --task synthetic, mnli, or a file")
@@ -49,7 +49,7 @@ class Origin:
             RunError: if there is none, or the model directory is gone.
         """
         stored = _stored(run)
-        task = TaskChoice.from_json(stored["task"])
+        task = _task(stored)
         if run.kind == "finetune":
             return Origin(str(run.path / "model"), task, run.path)
         finetuned = cast("str | None", stored.get("finetuned"))
@@ -78,10 +78,14 @@ class Origin:
         return load_model(source, device=device), task
 
 
-def _stored(run: Run) -> dict[str, dict[str, object]]:
+def _stored(run: Run) -> dict[str, object]:
     if not run.file("origin", "json").exists():
         raise RunError(f"{run.path} has no origin.json: hc-lens did not make it and cannot tell its model and task")
-    return cast("dict[str, dict[str, object]]", run.read_json("origin"))
+    return cast("dict[str, object]", run.read_json("origin"))
+
+
+def _task(stored: dict[str, object]) -> TaskChoice:
+    return TaskChoice.from_json(cast("dict[str, object]", stored["task"]))
 
 
 def _relative(run: Run, place: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -20,7 +20,7 @@ from hc_lens.stages import prune_into
 class Arguments:
     """Train gates over the heads and MLPs of a fine-tuned model: one subnetwork per seed."""
 
-    model: tyro.conf.Positional[str]
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL", help_behavior_hint="(required)")] = ""
     """A fine-tuning run, a model directory in Hugging Face format, or a hub name (the latter two with --task)."""
     seeds: Seeds = tuple(range(42, 54))
     """One subnetwork each: 42..53, or a list."""
@@ -38,6 +38,8 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Prune, and leave the subnetworks in the run's directory."""
     args = parse(Arguments, "prune", words, _defaults(words))
+    if not args.model:
+        raise ValueError("no MODEL given: name a fine-tuning run, a model directory or a hub name (see hc-lens prune --help)")
     device = device_of_name(args.common.device)
     origin = Origin.find(args.model, args.task)
     model, task = origin.load(device)
@@ -65,4 +67,4 @@ def _defaults(words: Sequence[str]) -> Arguments:
     sparsity = peek(words, "--sparsity", float, 0.5)
     steps = peek(words, "--steps", int, 600)
     paper = peek(words, "--preset", str, "desk") == "paper"
-    return Arguments(model=tyro.MISSING, pruning=PruneConfig.paper(sparsity) if paper else PruneConfig.desk(sparsity, steps))
+    return Arguments(pruning=PruneConfig.paper(sparsity) if paper else PruneConfig.desk(sparsity, steps))

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from hc_lens.cli import output
-from hc_lens.cli.options import parse
+from hc_lens.cli.options import RunPaths, at_least_one, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.report import headline, read, write_report
 from hc_lens.stages import open_pruned, report_inputs
@@ -18,7 +16,7 @@ from hc_lens.train import evaluations
 class Arguments:
     """Write report.html, one self-contained page, and report.md from evaluated pruning runs."""
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    runs: RunPaths
     """Evaluated pruning runs of one model, the first with its core (and, if it was run, ablation)."""
     title: str = "Which subnetworks generalize?"
     """The page's heading."""
@@ -31,8 +29,9 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Write the report."""
     args = parse(Arguments, "report", words)
-    pruned = [open_pruned(path) for path in args.runs]
-    finetuned = Origin.of(pruned[0].run).finetuned
+    pruned = [open_pruned(path) for path in at_least_one(args.runs, "report")]
+    first = pruned[0].run
+    finetuned = Origin.of(first).finetuned if first.file("origin", "json").exists() else None
     inputs = report_inputs(pruned, title=args.title, training=None if finetuned is None else evaluations(finetuned))
     page = write_report(inputs, args.out or args.runs[0])
     output.headline(page, headline(read(inputs)))

@@ -3,14 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
-
-import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.core import headline as core_headline
-from hc_lens.cli.options import parse
+from hc_lens.cli.options import RunPath, parse
 from hc_lens.runs import Run
 from hc_lens.stages import open_core
 from hc_lens.train import evaluations
@@ -22,7 +19,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}(\[:\d+\])?")
 class Arguments:
     """What a run directory holds: its kind, its configuration, its headline numbers."""
 
-    run: tyro.conf.Positional[Path]
+    run: RunPath
     """Any run directory."""
     debug: bool = False
     """Show the traceback of an error."""
