@@ -1,18 +1,27 @@
 """One way to turn what a caller has (a split, encoded rows, token ids) into batches, and to run a batch through any hooked model."""
 
 import inspect
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded, encode, encode_tokens
 from hc_lens.data.task import Split
-from transformer_lens import HookedRootModule
 
 Inputs = Split | Encoded | Tensor
 """Sentence pairs, encoded rows, or token ids `Int[Tensor, "row pos"]` without padding (a plain language model's data)."""
+
+
+Precision = Literal["fp32", "bf16"]
+"""Of matrix products and attention; the residual stream, LayerNorm, losses and scores are always fp32."""
+
+
+def dtype_of(precision: Precision) -> torch.dtype | None:
+    """What `fused` takes for this precision."""
+    return torch.bfloat16 if precision == "bf16" else None
 
 
 def inputs_of(model: HookedRootModule, data: Inputs, max_length: int | None = None) -> Encoded:
@@ -51,4 +60,3 @@ def run_batch(model: HookedRootModule, batch: Batch) -> Float[Tensor, "batch *ou
 def device_of(model: torch.nn.Module) -> torch.device:
     """Where the model's weights are."""
     return next(model.parameters()).device
-

@@ -12,10 +12,10 @@ import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from transformer_lens.hook_points import HookPoint
 
 from hc_lens.hooks import Edit, HookFunction, mlp_point, z_point
 from hc_lens.means import ActivationMeans
-from transformer_lens.hook_points import HookPoint
 
 UNDECIDED = 1.6
 """|log_alpha| below this: neither P(g = 0) nor P(g = 1) passes one half, the two crossing it at -1.5986 and +1.5986."""

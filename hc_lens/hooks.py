@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from torch import Tensor, nn
-
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
-
 
 HookFunction = Callable[..., Tensor]
 """`f(activation, hook=hook_point)`: from the activation at a hook point to what replaces it (TransformerLens's signature)."""

@@ -12,6 +12,8 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from transformer_lens import HookedRootModule
+from transformer_lens.hook_points import HookPoint
 
 from hc_lens.data.batches import Encoded
 from hc_lens.forward import Inputs, device_of, inputs_of, run_batch
@@ -19,8 +21,6 @@ from hc_lens.hooks import Edit, HookFunction, captured, mlp_point, z_point
 from hc_lens.models import fingerprint, fused
 from hc_lens.runs import atomic_path
 from hc_lens.units import Head, Unit, require_in_model
-from transformer_lens import HookedRootModule
-from transformer_lens.hook_points import HookPoint
 
 Ablation = Literal["mean", "position", "zero", "resample"]
 

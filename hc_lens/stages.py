@@ -14,6 +14,7 @@ import torch
 from transformer_lens import HookedRootModule
 
 from hc_lens.analysis import (
+    Ablation,
     Core,
     ablate,
     head_frequency,
@@ -23,9 +24,10 @@ from hc_lens.analysis import (
     single_heads,
     spearman,
 )
+from hc_lens.analysis.stored import from_tensors, to_tensors
 from hc_lens.data.batches import Encoded
 from hc_lens.data.task import Task
-from hc_lens.forward import Inputs, inputs_of
+from hc_lens.forward import Inputs, Precision, dtype_of, inputs_of
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
@@ -33,7 +35,7 @@ from hc_lens.pruning import Loss, PruneConfig, PruneResult, prune
 from hc_lens.pruning.objective import kl_to_full
 from hc_lens.pruning.training import data_order
 from hc_lens.report import CoreSummary, ReportInputs
-from hc_lens.runs import Run, RunError
+from hc_lens.runs import Run, RunError, digest
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head, parse
 
@@ -95,7 +97,7 @@ def prune_into(
 def _shared_loss(model: HookedRootModule, encoded: Encoded, config: PruneConfig, seeds: Sequence[int]) -> Loss:
     """The full model's predictions, computed once for all groups of seeds."""
     visited = torch.unique(torch.cat([data_order(encoded, config, seed).flatten() for seed in seeds]))
-    return kl_to_full(model, encoded, visited, dtype=torch.bfloat16 if config.precision == "bf16" else None)
+    return kl_to_full(model, encoded, visited, dtype=dtype_of(config.precision))
 
 
 def _keep(run: Run, result: PruneResult) -> None:
@@ -130,15 +132,31 @@ def open_pruned(directory: Path, model: HookedRootModule | None = None) -> Prune
     return Pruned(run, config, subnetworks, tuple(text for outcome in outcomes for text in outcome["warnings"]))
 
 
-def evaluate_into(pruned: Pruned, model: Classifier, task: Task, *, max_rows: int | None, batch_size: int = 64) -> pd.DataFrame:
+def evaluate_into(
+    pruned: Pruned,
+    model: Classifier,
+    task: Task,
+    *,
+    max_rows: int | None,
+    batch_size: int = 64,
+    precision: Precision = "fp32",
+) -> pd.DataFrame:
     """The evaluation table of a pruning run, with the `target` sparsity; kept as `evaluation.parquet`."""
 
     def compute() -> pd.DataFrame:
-        length = pruned.config.max_length
-        table = evaluate(model, task, pruned.subnetworks, max_rows=max_rows, max_length=length, batch_size=batch_size)
+        table = evaluate(
+            model,
+            task,
+            pruned.subnetworks,
+            max_rows=max_rows,
+            max_length=pruned.config.max_length,
+            batch_size=batch_size,
+            precision=precision,
+        )
         return table.assign(target=pruned.config.sparsity)
 
-    return _remembered(pruned.run, "evaluation", {"task": task.fingerprint, "max_rows": max_rows}, compute)
+    options = {"task": task.fingerprint, "max_rows": max_rows, "precision": precision}
+    return _remembered(pruned.run, "evaluation", options, compute)
 
 
 def core_into(pruned: Sequence[Pruned], k: int | None = None, permutations: int = 10_000) -> CoreSummary:
@@ -181,6 +199,34 @@ class AblationTables:
     additivity: pd.DataFrame
 
 
+def singles_into(
+    pruned: Pruned,
+    model: Classifier,
+    task: Task,
+    *,
+    max_rows: int | None,
+    batch_size: int = 64,
+    precision: Precision = "fp32",
+) -> Ablation:
+    """Ablate every head of the full model alone; every row's values are kept as `singles.safetensors`."""
+    run, options = pruned.run, {"task": task.fingerprint, "max_rows": max_rows, "precision": precision}
+    done = run.file("singles", "safetensors").exists() and run.read_metadata("singles")["options"] == digest(options)
+    if not done:
+        result = ablate(
+            model,
+            task,
+            pruned.means,
+            single_heads(pruned.means),
+            max_rows=max_rows,
+            max_length=pruned.config.max_length,
+            batch_size=batch_size,
+            precision=precision,
+        )
+        tensors, metadata = to_tensors(result)
+        run.write_tensors("singles", tensors, metadata | {"options": digest(options)})
+    return from_tensors(run.read_tensors("singles"), run.read_metadata("singles"))
+
+
 def ablate_into(
     pruned: Pruned,
     model: Classifier,
@@ -190,23 +236,32 @@ def ablate_into(
     max_rows: int | None,
     controls: int = 20,
     batch_size: int = 64,
+    precision: Precision = "fp32",
 ) -> AblationTables:
     """Ablate every head of the full model alone, and each named set together; kept as `effects` and `additivity` tables."""
-    groups = {str(head): (head,) for (head,) in single_heads(pruned.means)} | {
-        name: tuple(heads) for name, heads in sets.items() if len(heads) > 1
-    }
     options = {
         "task": task.fingerprint,
         "sets": {name: [str(head) for head in heads] for name, heads in sets.items()},
         "max_rows": max_rows,
         "controls": controls,
+        "precision": precision,
     }
     run = pruned.run
     if _options(run, "additivity") != options:
         _forget(run, "additivity")
-        length = pruned.config.max_length
+        singles = singles_into(pruned, model, task, max_rows=max_rows, batch_size=batch_size, precision=precision)
+        joint = {name: tuple(heads) for name, heads in sets.items() if len(heads) > 1}
         result = ablate(
-            model, task, pruned.means, groups, controls=controls, max_rows=max_rows, max_length=length, batch_size=batch_size
+            model,
+            task,
+            pruned.means,
+            {**singles.groups, **joint},
+            controls=controls,
+            max_rows=max_rows,
+            max_length=pruned.config.max_length,
+            batch_size=batch_size,
+            known=singles,
+            precision=precision,
         )
         run.write_table("effects", result.table())
         _remembered(run, "additivity", options, result.super_additivity)

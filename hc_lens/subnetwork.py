@@ -11,12 +11,12 @@ from jaxtyping import Bool
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from transformer_lens import HookedRootModule
 
 from hc_lens.hooks import Edit, HookFunction
 from hc_lens.means import ActivationMeans
 from hc_lens.runs import atomic_path
 from hc_lens.units import Head, Mlp, Unit, require_in_model
-from transformer_lens import HookedRootModule
 
 
 class SubnetworkError(ValueError):

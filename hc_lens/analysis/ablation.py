@@ -12,7 +12,7 @@ from hc_lens.analysis.controls import layer_matched_sets
 from hc_lens.analysis.effects import Ablation, UnitSet, name_of
 from hc_lens.analysis.measure import Measure, Metric, on_data, on_task
 from hc_lens.data.task import Task
-from hc_lens.forward import Inputs, inputs_of
+from hc_lens.forward import Inputs, Precision, inputs_of
 from hc_lens.hooks import Edit
 from hc_lens.metrics import inference, progress, read_rows, read_rows_of_each
 from hc_lens.units import Head, Mlp, Unit, require_in_model
@@ -58,6 +58,8 @@ def ablate(
     max_length: int | None = 128,
     batch_size: int = 64,
     seed: int = 0,
+    known: Ablation | None = None,
+    precision: Precision = "fp32",
 ) -> Ablation: ...
 
 
@@ -74,6 +76,8 @@ def ablate(
     max_length: int | None = 128,
     batch_size: int = 64,
     seed: int = 0,
+    known: Ablation | None = None,
+    precision: Precision = "fp32",
 ) -> Ablation: ...
 
 
@@ -90,6 +94,8 @@ def ablate(
     max_length: int | None = 128,
     batch_size: int = 64,
     seed: int = 0,
+    known: Ablation | None = None,
+    precision: Precision = "fp32",
 ) -> Ablation:
     """Ablate each group of units from the full model (The Heuristic Core, Table 3), and each unit of a larger group alone.
 
@@ -102,8 +108,10 @@ def ablate(
     group that has several. Groups with MLPs get none (a layer has no second MLP to match), nor do groups larger than what is
     left of the model (the log says so): `controls` is 0 in their rows.
 
+    `known` is an earlier result on the same data and rows: what it has measured (all single heads, say) is not run again.
+
     Raises:
-        ValueError: for an empty group, a unit the model does not have, no groups, negative `controls`, a task with a metric,
+        ValueError: for `known` with other cases or rows; for an empty group, a unit the model does not have, no groups, negative `controls`, a task with a metric,
             other data without one.
         LabelOrderError: if the model's labels do not fit the task.
         MeansError: for means of another model.
@@ -121,13 +129,19 @@ def ablate(
         encoded = inputs_of(model, data, max_length)
         measure = on_data(encoded, metric, max_rows=max_rows, batch_size=batch_size, seed=seed)
     sets = _distinct([*named.values(), *(units for group in matched.values() for units in group)])
-    full, ablated = _run(model, measure, [means.edits(units) for units in sets])
-    return Ablation(named, matched, measure.cases, full, dict(zip(sets, ablated, strict=True)))
+    earlier = {} if known is None else known.ablated
+    new = [units for units in sets if units not in earlier]
+    full, ablated = _run(model, measure, [means.edits(units) for units in new], precision)
+    if known is not None and (known.cases != measure.cases or any(not np.array_equal(full[s], known.full[s]) for s in full)):
+        raise ValueError("known is a result on other rows, or of another model: pass one of the same data, max_rows and seed")
+    return Ablation(named, matched, measure.cases, full, {**earlier, **dict(zip(new, ablated, strict=True))})
 
 
-def _run(model: HookedRootModule, measure: Measure, edit_sets: Sequence[Sequence[Edit]]) -> tuple[_Rows, list[_Rows]]:
+def _run(
+    model: HookedRootModule, measure: Measure, edit_sets: Sequence[Sequence[Edit]], precision: Precision
+) -> tuple[_Rows, list[_Rows]]:
     """Values of the full model, and under each set of edits."""
-    with inference(model), progress(f"ablating {len(edit_sets)} sets", len(measure.batches)) as advance:
+    with inference(model, precision), progress(f"ablating {len(edit_sets)} sets", len(measure.batches)) as advance:
         # A pass of its own: if the full model's answers make no sense, the ablations need not run.
         full = read_rows(model, measure.batches, measure.read)
         measure.check(full)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch
-from hc_lens.forward import Inputs, device_of, inputs_of, run_batch
+from hc_lens.forward import Inputs, Precision, device_of, dtype_of, inputs_of, run_batch
 from hc_lens.hooks import Edit, captured, hooked
 from hc_lens.models import fused
 from hc_lens.models.resume import can_resume, residual_point, resumed
@@ -25,6 +25,7 @@ def predict(
     edits: Sequence[Edit] = (),
     batch_size: int = 64,
     max_length: int | None = None,
+    precision: Precision = "fp32",
 ) -> Float[Tensor, "row *output"]:
     """The model's logits for every row, in row order, in fp32 on the CPU; the model in eval mode, without gradients.
 
@@ -36,12 +37,12 @@ def predict(
         ValueError: for `batch_size` below 1, or text for a model without a tokenizer.
     """
     batches = list(inputs_of(model, data, max_length).batches(batch_size))
-    with inference(model):
+    with inference(model, precision):
         return read_rows(model, batches, lambda logits, batch: logits, edits)
 
 
 @contextmanager
-def inference(model: HookedRootModule) -> Generator[None]:
+def inference(model: HookedRootModule, precision: Precision = "fp32") -> Generator[None]:
     """Eval mode, no gradients and fused weights; each module's train mode is restored, also on error.
 
     Weights are packed once on entry: many passes under one `inference` share it.
@@ -51,7 +52,7 @@ def inference(model: HookedRootModule) -> Generator[None]:
         restore.callback(_set_training, training)
         model.eval()
         restore.enter_context(torch.no_grad())
-        restore.enter_context(fused(model))
+        restore.enter_context(fused(model, dtype=dtype_of(precision)))
         yield
 
 

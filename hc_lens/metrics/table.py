@@ -10,6 +10,7 @@ from torch import Tensor
 from transformer_lens import HookedRootModule
 
 from hc_lens.data.task import Task
+from hc_lens.forward import Precision
 from hc_lens.hooks import Edit
 from hc_lens.metrics.cases import EncodedCases, encode_cases
 from hc_lens.metrics.forward_rows import inference, progress, read_rows
@@ -41,6 +42,7 @@ def evaluate(
     batch_size: int = 64,
     seed: int = 0,
     trained: bool = True,
+    precision: Precision = "fp32",
 ) -> pd.DataFrame:
     """Evaluate the full model and its subnetworks on every case: one row per (model, case), the full model first.
 
@@ -67,7 +69,7 @@ def evaluate(
     order = label_order(labels_of(model), task.labels)
     data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
     batches = list(data.data.batches(batch_size))
-    with inference(model), progress("evaluating", len(subnetworks) + 1) as advance:
+    with inference(model, precision), progress("evaluating", len(subnetworks) + 1) as advance:
         full = read_rows(model, batches, lambda logits, batch: logits[:, order])
         if trained:
             data.require_label_order(full, task.labels)

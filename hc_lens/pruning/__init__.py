@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
+from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Encoded
-from hc_lens.forward import Inputs, inputs_of
+from hc_lens.forward import Inputs, dtype_of, inputs_of
 from hc_lens.gates import UNDECIDED, discretise, undecided
 from hc_lens.means import ActivationMeans
 from hc_lens.provenance import provenance
@@ -19,7 +20,6 @@ from hc_lens.pruning.result import PruneResult, warnings_for
 from hc_lens.pruning.training import HISTORY, GateTraining, PruneError, data_order
 from hc_lens.runs import digest
 from hc_lens.subnetwork import Subnetwork
-from transformer_lens import HookedRootModule
 
 __all__ = ["GateTraining", "Loss", "PruneConfig", "PruneError", "PruneResult", "prune"]
 
@@ -53,7 +53,7 @@ def prune(
     orders = {seed: data_order(encoded, config, seed) for seed in seeds}
     if loss is None:
         visited = torch.unique(torch.cat([order.flatten() for order in orders.values()]))
-        loss = kl_to_full(model, encoded, visited, dtype=torch.bfloat16 if config.precision == "bf16" else None)
+        loss = kl_to_full(model, encoded, visited, dtype=dtype_of(config.precision))
     together = max(1, config.rows_per_forward // config.batch_size)
     trained: list[tuple[Tensor, Tensor]] = []
     with _progress() as progress:
@@ -66,7 +66,9 @@ def prune(
     return _result(config, seeds, means, encoded, log_alpha, history)
 
 
-def _train(training: GateTraining, progress: Progress, title: str) -> tuple[Float[Tensor, "run layer unit"], Float[Tensor, "step run column"]]:
+def _train(
+    training: GateTraining, progress: Progress, title: str
+) -> tuple[Float[Tensor, "run layer unit"], Float[Tensor, "step run column"]]:
     task = progress.add_task(title, total=training.config.steps, state="")
     with training:
         for step in range(training.config.steps):
@@ -74,7 +76,9 @@ def _train(training: GateTraining, progress: Progress, title: str) -> tuple[Floa
             if (step + 1) % CHECK_EVERY == 0 or step + 1 == training.config.steps:
                 training.require_finite()
                 latest = dict(zip(HISTORY, training.history[step].mean(0).tolist(), strict=True))
-                state = "sparsity {sparsity:.3f} of {target:.3f}  loss {loss:.4f}  lambda {lambda1:.2f}, {lambda2:.2f}".format(**latest)
+                state = "sparsity {sparsity:.3f} of {target:.3f}  loss {loss:.4f}  lambda {lambda1:.2f}, {lambda2:.2f}".format(
+                    **latest
+                )
                 progress.update(task, completed=step + 1, state=state)
     return training.log_alpha.detach().cpu(), training.history.cpu()
 
@@ -130,7 +134,11 @@ def _history_table(seeds: Sequence[int], history: Float[Tensor, "step run column
 
 def _progress() -> Progress:
     progress = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[state]}")
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[state]}"),
     )
     progress.disable = not progress.console.is_terminal
     return progress

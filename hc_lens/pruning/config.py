@@ -113,5 +113,3 @@ class PruneConfig:
     def as_dict(self) -> dict[str, str | int | float | bool | None]:
         """The fields, JSON-ready."""
         return asdict(self)
-
-

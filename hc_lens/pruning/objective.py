@@ -5,26 +5,28 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded
 from hc_lens.forward import device_of, run_batch
 from hc_lens.models import fused
-from transformer_lens import HookedRootModule
 
 Loss = Callable[[Tensor, Batch], Tensor]
 """From the model's output and the batch to a loss for each row: Float[Tensor, " batch"]."""
 
 
-def kl_divergence(
-    teacher: Float[Tensor, "batch label"], student: Float[Tensor, "batch label"]
-) -> Float[Tensor, " batch"]:
+def kl_divergence(teacher: Float[Tensor, "batch label"], student: Float[Tensor, "batch label"]) -> Float[Tensor, " batch"]:
     """KL(teacher || student) of each row, in nats, from log-probabilities."""
     return (teacher.exp() * (teacher - student)).sum(-1)
 
 
 @torch.no_grad()
 def kl_to_full(
-    model: HookedRootModule, encoded: Encoded, rows: Int[Tensor, " row"], batch_size: int = 128, dtype: torch.dtype | None = None
+    model: HookedRootModule,
+    encoded: Encoded,
+    rows: Int[Tensor, " row"],
+    batch_size: int = 128,
+    dtype: torch.dtype | None = None,
 ) -> Loss:
     """KL(full model || gated model) at temperature 1; the full model's log-probabilities are computed here, once, for these rows.
 
@@ -60,9 +62,7 @@ def kl_to_full(
     return loss
 
 
-def lagrangian(
-    target: float, sparsity: Float[Tensor, " run"], multipliers: Float[Tensor, "run 2"]
-) -> Float[Tensor, " run"]:
+def lagrangian(target: float, sparsity: Float[Tensor, " run"], multipliers: Float[Tensor, "run 2"]) -> Float[Tensor, " run"]:
     """lambda1 (t - s) + lambda2 (t - s)^2: minimised over the gates, maximised over lambda (The Heuristic Core, appendix A)."""
     gap = target - sparsity
     return multipliers[:, 0] * gap + multipliers[:, 1] * gap**2

@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded, move, shuffled_rows
-from hc_lens.forward import device_of, run_batch
+from hc_lens.forward import device_of, dtype_of, run_batch
 from hc_lens.gates import HardConcrete, gate_edits, undecided
 from hc_lens.hooks import hooked
 from hc_lens.means import ActivationMeans
 from hc_lens.models import fused
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, lagrangian
-from transformer_lens import HookedRootModule
 
 _INIT, _NOISE, _ORDER = range(3)
 _NOISE_CHUNK = 64  # steps of noise drawn at once: few kernel launches, little memory
@@ -84,7 +84,9 @@ class GateTraining:
         self.means = means.to(self.device)
         self.concrete = HardConcrete()
         shape = (means.n_layers, means.n_heads + 1)
-        start = [config.gate_mean + config.gate_std * torch.randn(shape, generator=stream(s, config.init_seed, _INIT)) for s in seeds]
+        start = [
+            config.gate_mean + config.gate_std * torch.randn(shape, generator=stream(s, config.init_seed, _INIT)) for s in seeds
+        ]
         self.log_alpha = torch.stack(start).to(self.device).requires_grad_()
         self.multipliers = torch.zeros(len(seeds), 2, device=self.device, requires_grad=True)
         self._noise_streams = [stream(s, config.noise_seed, _NOISE) for s in seeds]
@@ -104,7 +106,7 @@ class GateTraining:
         self._stack = ExitStack()
         with ExitStack() as stack:
             stack.enter_context(frozen(self.model, dropout=self.config.dropout))
-            stack.enter_context(fused(self.model, dtype=torch.bfloat16 if self.config.precision == "bf16" else None))
+            stack.enter_context(fused(self.model, dtype=dtype_of(self.config.precision)))
             self._stack = stack.pop_all()
         return self
 

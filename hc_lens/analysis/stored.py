@@ -1,0 +1,49 @@
+"""An ablation as tensors and text, so that a run keeps every row's value and nothing has to be ablated twice."""
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hc_lens.analysis.effects import Ablation, CaseRows, UnitSet, name_of
+from hc_lens.units import parse
+
+_FULL = "full"
+
+
+def to_tensors(ablation: Ablation) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors by `<scale>/<units>` (`full` for the full model), Float[Tensor, " row"], and metadata that `from_tensors` reads."""
+    rows = {_FULL: ablation.full} | {name_of(units): values for units, values in ablation.ablated.items()}
+    tensors = {f"{scale}/{name}": torch.from_numpy(v.copy()) for name, values in rows.items() for scale, v in values.items()}
+    metadata = {
+        "groups": {name: name_of(units) for name, units in ablation.groups.items()},
+        "controls": {name: [name_of(units) for units in sets] for name, sets in ablation.controls.items()},
+        "cases": [list(case) for case in ablation.cases],
+    }
+    return tensors, {key: json.dumps(value) for key, value in metadata.items()}
+
+
+def from_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Ablation:
+    """The ablation back.
+
+    Raises:
+        KeyError: if something is missing.
+    """
+    groups, controls, cases = (json.loads(metadata[key]) for key in ("groups", "controls", "cases"))
+    rows: dict[str, dict[str, np.ndarray]] = {}
+    for key, values in tensors.items():
+        scale, _, name = key.partition("/")
+        rows.setdefault(name, {})[scale] = values.numpy()
+    return Ablation(
+        groups={name: _units(text) for name, text in groups.items()},
+        controls={name: [_units(text) for text in texts] for name, texts in controls.items()},
+        cases=tuple(CaseRows(*case) for case in cases),
+        full=rows.pop(_FULL),
+        ablated={_units(name): values for name, values in rows.items()},
+    )
+
+
+def _units(text: str) -> UnitSet:
+    return tuple(parse(name) for name in text.split(" + "))

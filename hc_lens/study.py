@@ -1,0 +1,187 @@
+"""The whole line as one resumable run: fine-tune, prune many seeds at several sparsities, find the core, ablate it, report.
+
+`out/` holds one run directory per step (`finetune/`, `prune-0.5/`, ...) and `report.html`, `report.md`. The same call goes on
+where an earlier one was stopped and computes nothing twice.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_nli, synthetic_tokenizer
+from hc_lens.data.task import Task
+from hc_lens.forward import Precision
+from hc_lens.means import ActivationMeans
+from hc_lens.metrics import evaluate
+from hc_lens.models import Classifier, new_model
+from hc_lens.pruning import PruneConfig
+from hc_lens.report import CoreSummary, ReportInputs, headline, read, write_report
+from hc_lens.runs import Run
+from hc_lens.stages import (
+    QUESTION,
+    Pruned,
+    ablate_into,
+    core_into,
+    evaluate_into,
+    prune_into,
+    pruned_evaluation,
+    report_inputs,
+    singles_into,
+)
+from hc_lens.train import TrainConfig, evaluations, finetune
+from hc_lens.units import Head
+
+_log = logging.getLogger("hc_lens")
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """What the line does at each step.
+
+    Attributes:
+        prune: one pruning configuration per sparsity.
+        seeds: one subnetwork each, at every sparsity.
+        checkpoint_rows, evaluation_rows, ablation_rows: rows of each case that checkpoints, subnetworks and ablations are scored
+            on; None for all.
+        means_rows: training rows that the means are collected on.
+        controls: random layer-matched head sets that each joint ablation is compared with.
+        smallest_core: the core is what all subnetworks keep; if that is fewer heads than this, the strictest k-of-n rule that
+            gives as many, which the report states.
+        precision: of evaluation and ablation; training and pruning have their own.
+        top: size of the second set ablated jointly, the core heads that cost most out of domain one by one (3 in the paper).
+    """
+
+    train: TrainConfig
+    prune: tuple[PruneConfig, ...]
+    seeds: tuple[int, ...] = tuple(range(42, 54))
+    checkpoint_rows: int | None = 200
+    evaluation_rows: int | None = None
+    ablation_rows: int | None = 500
+    means_rows: int = 100_000
+    controls: int = 20
+    smallest_core: int = 3
+    top: int = 3
+    precision: Precision = "fp32"
+    title: str = "Subnetworks and their heuristic core"
+    question: str = QUESTION
+
+    def __post_init__(self) -> None:
+        sparsities = [config.sparsity for config in self.prune]
+        if not sparsities or len(set(sparsities)) != len(sparsities):
+            raise ValueError(f"prune: needs one configuration per sparsity, all different, got sparsities {sparsities}")
+        if self.top < 2:
+            raise ValueError(f"top: a joint ablation needs at least 2 heads, got {self.top}")
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A finished study: its runs, its core, and the report with everything it shows."""
+
+    pruned: tuple[Pruned, ...]
+    core: CoreSummary
+    inputs: ReportInputs
+    report: Path
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line."""
+        return headline(read(self.inputs))
+
+
+Notes = Callable[[pd.DataFrame], Sequence[str]]
+"""Remarks to print in the report, from the evaluation table."""
+
+
+def run_study(model: Classifier, task: Task, config: StudyConfig, out: Path, *, notes: Notes = lambda evaluation: ()) -> Study:
+    """Run the whole line on a classifier, which ends up with the fine-tuned weights.
+
+    Raises:
+        RunError: if `out` holds something else, or another process works on it.
+        LabelOrderError: if the model's labels are not the task's.
+        TrainingError, PruneError: as `finetune` and `prune`.
+    """
+    length = config.train.max_length
+    score = partial(evaluate, trained=False, max_rows=config.checkpoint_rows, max_length=length, precision=config.precision)
+    finetune(model, task, config.train, out / "finetune", evaluate=score)
+    if not (out / "finetune" / "model").is_dir():
+        model.save_pretrained(out / "finetune" / "model")
+    means = _means(model, task, config, out)
+    pruned = tuple(prune_into(out / f"prune-{p.sparsity:g}", model, task.train, means, p, config.seeds) for p in config.prune)
+    for each in pruned:
+        evaluate_into(each, model, task, max_rows=config.evaluation_rows, precision=config.precision)
+    core = strictest_core(pruned, config.smallest_core)
+    singles = singles_into(pruned[0], model, task, max_rows=config.ablation_rows, precision=config.precision)
+    sets = {"core": core.heads, f"costliest {config.top}": costliest(singles.table(), core.heads, config.top)}
+    ablate_into(
+        pruned[0], model, task, sets, max_rows=config.ablation_rows, controls=config.controls, precision=config.precision
+    )
+    inputs = report_inputs(
+        pruned,
+        title=config.title,
+        question=config.question,
+        training=evaluations(out / "finetune"),
+        notes=notes(pruned_evaluation(pruned)),
+    )
+    return Study(pruned, core, inputs, write_report(inputs, out))
+
+
+def embedded_model(seed: int = 0) -> Classifier:
+    """The classifier of the embedded task before training: a post-LN BERT of 4 layers x 8 heads with its word-level tokenizer."""
+    return new_model(synthetic_config(LABELS), tokenizer=synthetic_tokenizer(), seed=seed)
+
+
+DEMO = StudyConfig(
+    train=TrainConfig(
+        steps=800, batch_size=64, lr=3e-4, warmup_steps=50, decay="constant", max_length=48, checkpoint_every=100, log_every=50
+    ),
+    prune=tuple(replace(PruneConfig.desk(sparsity, steps=300), max_length=48) for sparsity in (0.5, 0.7)),
+    checkpoint_rows=100,
+    evaluation_rows=200,
+    ablation_rows=200,
+    means_rows=2_000,
+    title="Demo: subnetworks of a small BERT on the embedded task",
+)
+"""The embedded demo: no download, under three minutes on two cores."""
+
+
+def run_demo(out: Path, config: StudyConfig = DEMO, *, minority: float = 0.03, seed: int = 0) -> Study:
+    """The whole line on the embedded task (`synthetic_nli`) and a model trained from scratch."""
+    return run_study(embedded_model(seed), synthetic_nli(minority=minority, seed=seed), config, out)
+
+
+def strictest_core(pruned: Sequence[Pruned], smallest: int) -> CoreSummary:
+    """The core by the largest k for which at least `smallest` heads are kept by k of the n subnetworks; k = n where that holds."""
+    n = sum(len(p.subnetworks) for p in pruned)
+    for k in range(n, 0, -1):
+        core = core_into(pruned, k)
+        if len(core.heads) >= smallest:
+            break
+    else:
+        raise ValueError(f"no k gives a core of {smallest} heads: lower smallest_core")
+    if core.k < n:
+        _log.warning("no %d heads are kept by all %d subnetworks: the core is what %d of them keep", smallest, n, core.k)
+    return core
+
+
+def costliest(singles: pd.DataFrame, core: Sequence[Head], top: int) -> tuple[Head, ...]:
+    """The `top` core heads whose single ablation lowers the margin out of domain most, on average over cases."""
+    ood = singles[(singles["case_group"] == "OOD") & (singles["scale"] == "margin")]
+    loss = ood.groupby("group")["effect"].mean()
+    return tuple(sorted(core, key=lambda head: -float(loss[str(head)]))[:top])
+
+
+def _means(model: Classifier, task: Task, config: StudyConfig, out: Path) -> ActivationMeans:
+    """The means, collected once: later calls read them back."""
+    spec = {"model": str(out / "finetune"), "rows": config.means_rows, "train": asdict(config.train), "task": task.fingerprint}
+    run = Run.at(out / "means", "means", spec)
+    with run.locked():
+        if run.finished:
+            return ActivationMeans.load(next(run.path.glob("*.safetensors")))
+        means = ActivationMeans.collect(model, task.train, max_rows=config.means_rows, max_length=config.train.max_length)
+        means.save(run.path)
+        run.finish()
+        return means
