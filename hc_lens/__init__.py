@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from hc_lens.hooks import Edit, captured, hooked
     from hc_lens.means import ActivationMeans
     from hc_lens.metrics import evaluate, predict
-    from hc_lens.models import load_model, minilm_directory
+    from hc_lens.models import load_model, minilm_directory, new_model
     from hc_lens.pruning import PruneConfig, PruneResult, prune
     from hc_lens.report import ReportInputs, write_report
     from hc_lens.runs import Run
+    from hc_lens.study import StudyConfig, embedded_model, run_study
     from hc_lens.subnetwork import Subnetwork
     from hc_lens.train import TrainConfig, finetune
     from hc_lens.units import Head, Mlp, parse
@@ -34,11 +35,13 @@ _HOME = {
     "ReportInputs": "report",
     "Run": "runs",
     "Split": "data",
+    "StudyConfig": "study",
     "Subnetwork": "subnetwork",
     "Task": "data",
     "TrainConfig": "train",
     "ablate": "analysis",
     "captured": "hooks",
+    "embedded_model": "study",
     "encode": "data",
     "evaluate": "metrics",
     "finetune": "train",
@@ -47,9 +50,11 @@ _HOME = {
     "load_model": "models",
     "load_task": "data",
     "minilm_directory": "models",
+    "new_model": "models",
     "parse": "units",
     "predict": "metrics",
     "prune": "pruning",
+    "run_study": "study",
     "single_heads": "analysis",
     "synthetic_nli": "data",
     "write_report": "report",
@@ -68,11 +73,13 @@ __all__ = [
     "ReportInputs",
     "Run",
     "Split",
+    "StudyConfig",
     "Subnetwork",
     "Task",
     "TrainConfig",
     "ablate",
     "captured",
+    "embedded_model",
     "encode",
     "evaluate",
     "finetune",
@@ -81,9 +88,11 @@ __all__ = [
     "load_model",
     "load_task",
     "minilm_directory",
+    "new_model",
     "parse",
     "predict",
     "prune",
+    "run_study",
     "single_heads",
     "synthetic_nli",
     "write_report",
