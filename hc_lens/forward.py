@@ -1,4 +1,4 @@
-"""One way to turn what a caller has (a split, encoded rows, token ids) into batches, and to run a batch through any hooked model."""
+"""What a caller has (a split, encoded rows, token ids) as batches, and a batch through any hooked model."""
 
 import inspect
 from typing import Literal, cast
@@ -25,7 +25,8 @@ def dtype_of(precision: Precision) -> torch.dtype | None:
 
 
 def inputs_of(model: HookedRootModule, data: Inputs, max_length: int | None = None) -> Encoded:
-    """Encode `data` for `model`: a split with the model's own tokenizer, cut at `max_length` tokens (default: the model's limit).
+    """Encode `data` for `model`: a split with the model's own tokenizer, cut at `max_length` tokens (default: the model's
+    limit).
 
     Raises:
         ValueError: when a split meets a model without a tokenizer.
@@ -40,12 +41,13 @@ def inputs_of(model: HookedRootModule, data: Inputs, max_length: int | None = No
             f"{type(model).__name__} has no tokenizer, so the split {data.name!r} cannot be encoded: pass tokenizer=... to "
             "load_model, or pass encoded rows"
         )
-    limit = int(getattr(model, "max_length", None) or model.cfg.n_ctx)  # pyright: ignore[reportAttributeAccessIssue]
+    limit = cast(int, getattr(model, "max_length", None) or model.cfg.n_ctx)
     return encode(data, tokenizer, min(max_length or limit, limit))
 
 
 def run_batch(model: HookedRootModule, batch: Batch) -> Float[Tensor, "batch *output"]:
-    """The model's output for a batch; the attention mask and token types go in under the names the model's forward has for them."""
+    """The model's output for a batch; the attention mask and token types go in under the names the model's forward has for
+    them."""
     if hasattr(model, "label_names"):
         return cast(Tensor, model(batch))
     accepted = inspect.signature(model.forward).parameters

@@ -1,7 +1,9 @@
 """Hard-concrete gates over a model's units, and the edits that put gate values into a model.
 
-The distribution is Louizos, Welling and Kingma (2018), equations 10-13, with the constants The Heuristic Core (appendix A) uses.
-Gate tensors are `Float[Tensor, "run layer unit"]`: several runs share one forward pass, and unit `n_heads` of a layer is its MLP.
+The distribution is Louizos, Welling and Kingma (2018), equations 10-13, with the constants The Heuristic Core (appendix A)
+uses.
+Gate tensors are `Float[Tensor, "run layer unit"]`: several runs share one forward pass, and unit `n_heads` of a layer is its
+MLP.
 """
 
 import math
@@ -25,7 +27,8 @@ UNDECIDED = 1.6
 class HardConcrete:
     """The hard-concrete distribution of a gate with location `log_alpha`.
 
-    s = sigmoid((ln u - ln(1 - u) + log_alpha) / beta) with u ~ U(eps, 1 - eps), stretched to (gamma, zeta) and clipped to [0, 1].
+    s = sigmoid((ln u - ln(1 - u) + log_alpha) / beta) with u ~ U(eps, 1 - eps), stretched to (gamma, zeta) and clipped to [0,
+    1].
     """
 
     beta: float = 2 / 3
@@ -73,7 +76,9 @@ def gate_edits(means: ActivationMeans, gates: Float[Tensor, "run layer unit"]) -
     edits: list[Edit] = []
     for layer in range(means.n_layers):
         heads, mlp = gates[:, layer, : means.n_heads], gates[:, layer, means.n_heads]
-        edits.append(Edit(z_point(layer), _gated(means.head_reference(layer), rearrange(heads, "run head -> run 1 1 head 1"), runs)))
+        edits.append(
+            Edit(z_point(layer), _gated(means.head_reference(layer), rearrange(heads, "run head -> run 1 1 head 1"), runs))
+        )
         edits.append(Edit(mlp_point(layer), _gated(means.mlp_reference(layer), rearrange(mlp, "run -> run 1 1 1"), runs)))
     return edits
 
@@ -103,14 +108,19 @@ def top_k(log_alpha: Float[Tensor, "run layer unit"], sparsity: float) -> Bool[T
 def two_stage(
     log_alpha: Float[Tensor, "run layer unit"], n_heads: int, sparsity: float, concrete: HardConcrete
 ) -> Bool[Tensor, "run layer unit"]:
-    """The paper's rule: per layer tensor, the n0 = round(sum P(g = 0)) smallest scores close; of the rest, scores above tau stay.
+    """The paper's rule: per layer tensor, the n0 = round(sum P(g = 0)) smallest scores close; of the rest, scores above tau
+    stay.
 
-    A score is sigmoid(1.2 log_alpha); a layer tensor is one layer's heads or one layer's MLP; tau comes from a grid of 101 points
+    A score is sigmoid(1.2 log_alpha); a layer tensor is one layer's heads or one layer's MLP; tau comes from a grid of 101
+    points
     in [0, 1] and is, per run, the one whose realised sparsity is nearest the target (PROTOCOL: Discretisation, parity).
     """
     score = torch.sigmoid(1.2 * log_alpha)
     survivors = torch.cat(
-        [_all_but_expected_closed(log_alpha[..., part], score[..., part], concrete) for part in (slice(0, n_heads), slice(n_heads, None))],
+        [
+            _all_but_expected_closed(log_alpha[..., part], score[..., part], concrete)
+            for part in (slice(0, n_heads), slice(n_heads, None))
+        ],
         dim=-1,
     )
     taus = torch.linspace(0, 1, 101, device=score.device, dtype=score.dtype)

@@ -1,6 +1,7 @@
 """Edits: small values that say what happens at a hook point, and the context that puts them into a model and takes them out.
 
-An `Edit` is never an option of the model. `hooked(model, edits)` installs edits as TransformerLens forward hooks, restores every
+An `Edit` is never an option of the model. `hooked(model, edits)` installs edits as TransformerLens forward hooks, restores
+every
 hook on exit, also on error, and refuses to end silently when a hook point never fired.
 """
 
@@ -34,7 +35,8 @@ def z_point(layer: int) -> str:
 
 
 def mlp_point(layer: int) -> str:
-    """Hook point of the MLP output, bias included, before the residual add and any LayerNorm: Float[Tensor, "batch pos d_model"]."""
+    """Hook point of the MLP output, bias included, before the residual add and any LayerNorm: Float[Tensor, "batch pos
+    d_model"]."""
     return f"blocks.{layer}.hook_mlp_out"
 
 
@@ -47,7 +49,9 @@ def require_points(model: HookedRootModule, points: Iterable[str]) -> None:
     for point in points:
         if point not in model.hook_dict:
             near = difflib.get_close_matches(point, model.hook_dict, n=3)
-            raise HookError(f"{type(model).__name__} has no hook point {point!r}; the nearest are {near or list(model.hook_dict)[:3]}")
+            raise HookError(
+                f"{type(model).__name__} has no hook point {point!r}; the nearest are {near or list(model.hook_dict)[:3]}"
+            )
 
 
 @contextmanager
@@ -84,7 +88,8 @@ def hooked(model: HookedRootModule, edits: Sequence[Edit]) -> Generator[HookedRo
     if forwards and not all(fired):
         silent = edits[fired.index(False)].point
         raise HookError(
-            f"hook point {silent!r} did not fire in {forwards} forward pass(es), so its edit changed nothing; points that fire by "
+            f"hook point {silent!r} did not fire in {forwards} forward pass(es), so its edit changed nothing; points that "
+            f"fire by "
             f"default include {z_point(0)!r} and {mlp_point(0)!r}"
         )
 

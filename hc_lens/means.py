@@ -85,8 +85,8 @@ class ActivationMeans:
     ) -> "ActivationMeans":
         """Collect reference activations on `data` with the model in eval mode.
 
-        Real positions only: padding never counts, [CLS] and [SEP] do; every token weighs the same (The Heuristic Core, section 4).
-        `max_rows` takes the first rows, the paper's 100,000 by default. `pool` is the number of tokens kept for "resample".
+        Real positions only: padding never counts, [CLS] and [SEP] do; every token weighs the same (The Heuristic Core, section
+        4). `max_rows` takes the first rows, the paper's 100,000 by default. `pool` is the number of tokens kept for "resample".
 
         Raises:
             ValueError: for an unknown kind.
@@ -95,7 +95,8 @@ class ActivationMeans:
             raise ValueError(f"ablation kind must be one of {list(get_args(Ablation))}, got {kind!r}")
         encoded = inputs_of(model, data, max_length)
         rows = range(min(len(encoded), max_rows or len(encoded)))
-        totals = _Totals(model.cfg.n_layers, by_position=kind == "position", pool=pool if kind == "resample" else 0, seed=seed)  # pyright: ignore[reportAttributeAccessIssue]
+        n_layers = cast(int, model.cfg.n_layers)
+        totals = _Totals(n_layers, by_position=kind == "position", pool=pool if kind == "resample" else 0, seed=seed)
         _stream(model, encoded, rows, batch_size, totals)
         head, mlp = totals.freeze()
         if kind == "zero":
@@ -114,12 +115,14 @@ class ActivationMeans:
         """
         if (actual := fingerprint(model)) != self.model:
             raise MeansError(
-                f"these means belong to another model (weights {self.model[:12]}, this model's are {actual[:12]}): collect them with "
+                f"these means belong to another model (weights {self.model[:12]}, this model's are {actual[:12]}): collect "
+                f"them with "
                 "ActivationMeans.collect(model, ...)"
             )
 
     def head_reference(self, layer: int) -> HookFunction:
-        """From `hook_z`'s activation to its reference: `*sample head d_head`, broadcastable, or one draw for each (batch, pos)."""
+        """From `hook_z`'s activation to its reference: `*sample head d_head`, broadcastable, or one draw for each (batch,
+        pos)."""
         return self._reference(self.head, layer)
 
     def mlp_reference(self, layer: int) -> HookFunction:
@@ -146,7 +149,13 @@ class ActivationMeans:
         """Write the means once, as `directory/<digest>.safetensors`, and return that path."""
         path = directory / f"{self.digest}.safetensors"
         if not path.exists():
-            metadata = {"kind": self.kind, "tokens": str(self.tokens), "model": self.model, "data": self.data, "seed": str(self.seed)}
+            metadata = {
+                "kind": self.kind,
+                "tokens": str(self.tokens),
+                "model": self.model,
+                "data": self.data,
+                "seed": str(self.seed),
+            }
             directory.mkdir(parents=True, exist_ok=True)
             with atomic_path(path) as temporary:
                 save_file({"head": self.head.cpu().contiguous(), "mlp": self.mlp.cpu().contiguous()}, temporary, metadata)
@@ -160,15 +169,21 @@ class ActivationMeans:
             MeansError: if the file is absent, damaged, or does not hold what its name says.
         """
         if not path.is_file():
-            raise MeansError(f"no means at {path}: an ablation without its means would silently be zero ablation, so nothing is loaded")
+            raise MeansError(
+                f"no means at {path}: an ablation without its means would silently be zero ablation, so nothing is loaded"
+            )
         try:
             with safe_open(path, framework="pt") as file:
                 metadata, head, mlp = file.metadata(), file.get_tensor("head"), file.get_tensor("mlp")
-            means = cls(metadata["kind"], head, mlp, int(metadata["tokens"]), metadata["model"], metadata["data"], int(metadata["seed"]))
+            means = cls(
+                metadata["kind"], head, mlp, int(metadata["tokens"]), metadata["model"], metadata["data"], int(metadata["seed"])
+            )
         except (SafetensorError, KeyError, TypeError) as error:
             raise MeansError(f"{path} does not hold activation means: {error}") from error
         if means.digest != path.stem:
-            raise MeansError(f"{path} holds means with digest {means.digest[:12]}, not the one in its name: the file was changed")
+            raise MeansError(
+                f"{path} holds means with digest {means.digest[:12]}, not the one in its name: the file was changed"
+            )
         return means
 
     def _reference(self, table: Tensor, layer: int) -> HookFunction:
@@ -184,7 +199,9 @@ class ActivationMeans:
             def by_position(activation: Tensor, hook: HookPoint) -> Tensor:
                 length = activation.shape[1]
                 if length > values.shape[0]:
-                    raise MeansError(f"a batch of {length} positions, but means for {values.shape[0]}: collect with a larger max_length")
+                    raise MeansError(
+                        f"a batch of {length} positions, but means for {values.shape[0]}: collect with a larger max_length"
+                    )
                 return values[:length].to(activation.device)
 
             return by_position

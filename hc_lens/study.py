@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_nli, synthetic_tokenizer
+from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_tokenizer
 from hc_lens.data.task import Task
 from hc_lens.forward import Precision
 from hc_lens.means import ActivationMeans
@@ -45,8 +45,8 @@ class StudyConfig:
     Attributes:
         prune: one pruning configuration per sparsity.
         seeds: one subnetwork each, at every sparsity.
-        checkpoint_rows, evaluation_rows, ablation_rows: rows of each case that checkpoints, subnetworks and ablations are scored
-            on; None for all.
+        checkpoint_rows, evaluation_rows, ablation_rows: rows of each case that checkpoints, subnetworks and ablations are
+            scored on; None for all.
         means_rows: training rows that the means are collected on.
         controls: random layer-matched head sets that each joint ablation is compared with.
         smallest_core: the core is what all subnetworks keep; if that is fewer heads than this, the strictest k-of-n rule that
@@ -130,7 +130,8 @@ def run_study(model: Classifier, task: Task, config: StudyConfig, out: Path, *, 
 
 
 def embedded_model(seed: int = 0) -> Classifier:
-    """The classifier of the embedded task before training: a post-LN BERT of 4 layers x 8 heads with its word-level tokenizer."""
+    """The classifier of the embedded task before training: a post-LN BERT of 4 layers x 8 heads with its word-level
+    tokenizer."""
     return new_model(synthetic_config(LABELS), tokenizer=synthetic_tokenizer(), seed=seed)
 
 
@@ -148,13 +149,9 @@ DEMO = StudyConfig(
 """The embedded demo: no download, under three minutes on two cores."""
 
 
-def run_demo(out: Path, config: StudyConfig = DEMO, *, minority: float = 0.03, seed: int = 0) -> Study:
-    """The whole line on the embedded task (`synthetic_nli`) and a model trained from scratch."""
-    return run_study(embedded_model(seed), synthetic_nli(minority=minority, seed=seed), config, out)
-
-
 def strictest_core(pruned: Sequence[Pruned], smallest: int) -> CoreSummary:
-    """The core by the largest k for which at least `smallest` heads are kept by k of the n subnetworks; k = n where that holds."""
+    """The core by the largest k for which at least `smallest` heads are kept by k of the n subnetworks; k = n where that
+    holds."""
     n = sum(len(p.subnetworks) for p in pruned)
     for k in range(n, 0, -1):
         core = core_into(pruned, k)

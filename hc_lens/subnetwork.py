@@ -30,9 +30,12 @@ Provenance = Mapping[str, str | int | float | bool | None]
 class Subnetwork:
     """Frozen masks over the units of one model, with the means that stand in for the closed ones.
 
-    `mask[l, h]` is whether head h of layer l stays; `mask[l, n_heads]` whether the layer's MLP does. The set operations `&`, `|`,
-    `-`, `~` act on the kept units and are defined between subnetworks with the same means. `provenance` records the model and data
-    fingerprints, the configuration's digest, versions and what the gates looked like; a combination's provenance is how it was made.
+    `mask[l, h]` is whether head h of layer l stays; `mask[l, n_heads]` whether the layer's MLP does. The set operations `&`,
+    `|`,
+    `-`, `~` act on the kept units and are defined between subnetworks with the same means. `provenance` records the model and
+    data
+    fingerprints, the configuration's digest, versions and what the gates looked like; a combination's provenance is how it was
+    made.
     """
 
     mask: Bool[Tensor, "layer unit"] = field(repr=False)
@@ -43,7 +46,9 @@ class Subnetwork:
     def __post_init__(self) -> None:
         expected = (self.means.n_layers, self.means.n_heads + 1)
         if tuple(self.mask.shape) != expected:
-            raise SubnetworkError(f"a mask of {tuple(self.mask.shape)} (layer, unit) is not one of this model, which has {expected}")
+            raise SubnetworkError(
+                f"a mask of {tuple(self.mask.shape)} (layer, unit) is not one of this model, which has {expected}"
+            )
 
     @property
     def n_layers(self) -> int:
@@ -56,7 +61,9 @@ class Subnetwork:
     @property
     def heads(self) -> frozenset[Head]:
         """The heads that stay."""
-        return frozenset(Head(layer, index) for layer, index in cast(list[list[int]], self.mask[:, : self.n_heads].nonzero().tolist()))
+        return frozenset(
+            Head(layer, index) for layer, index in cast(list[list[int]], self.mask[:, : self.n_heads].nonzero().tolist())
+        )
 
     @property
     def mlps(self) -> frozenset[Mlp]:
@@ -125,7 +132,8 @@ class Subnetwork:
         return replace(self, mask=~self.mask, seed=None, provenance={"made by": f"~{self._label}"})
 
     def save(self, path: Path) -> Path:
-        """Write mask and provenance (a few hundred bytes) to `path`, and the means, once, to `means/<digest>.safetensors` beside it."""
+        """Write mask and provenance (a few hundred bytes) to `path`, and the means, once, to `means/<digest>.safetensors`
+        beside it."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.means.save(path.parent / "means")
         metadata = {"means": self.means.digest, "seed": json.dumps(self.seed), "provenance": json.dumps(dict(self.provenance))}
@@ -168,7 +176,8 @@ class Subnetwork:
     def _combine(self, other: "Subnetwork", sign: str, rule: Callable[[Tensor, Tensor], Tensor]) -> "Subnetwork":
         if self.means.digest != other.means.digest:
             raise SubnetworkError(
-                f"these subnetworks have different means ({self.means.digest[:12]} and {other.means.digest[:12]}): sets of units can only "
+                f"these subnetworks have different means ({self.means.digest[:12]} and {other.means.digest[:12]}): sets of "
+                f"units can only "
                 "be combined within one model and one set of means"
             )
         label = f"({self._label}) {sign} ({other._label})"

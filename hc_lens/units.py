@@ -31,7 +31,7 @@ class Head(NamedTuple):
     """Attention head `index` of block `layer`, both counted from 0."""
 
     layer: int
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]  # hides tuple.index, which a head has no use for
 
     def __str__(self) -> str:
         return f"L{self.layer}.H{self.index}"

@@ -34,7 +34,9 @@ class MicroModel(HookedRootModule):
         self.unused = HookPoint()
         self.setup()
 
-    def forward(self, input_ids: Int[Tensor, "batch pos"], attention_mask: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch 2"]:
+    def forward(
+        self, input_ids: Int[Tensor, "batch pos"], attention_mask: Int[Tensor, "batch pos"]
+    ) -> Float[Tensor, "batch 2"]:
         total = torch.zeros(input_ids.shape, device=input_ids.device)
         for layer, block in enumerate(self.blocks):
             activation = self.values[layer][:, input_ids]

@@ -48,7 +48,8 @@ def test_p_closed_is_the_frequency_of_closed_draws(log_alpha):
 
 def test_noise_stays_inside_eps_and_repeats():
     u = CONCRETE.noise((10_000,), torch.Generator().manual_seed(3))
-    assert 1e-6 <= u.min() and u.max() <= 1 - 1e-6
+    assert u.min() >= 1e-6
+    assert u.max() <= 1 - 1e-6
     assert torch.equal(u, CONCRETE.noise((10_000,), torch.Generator().manual_seed(3)))
 
 
@@ -131,7 +132,8 @@ def test_top_k_hits_the_target_exactly_and_keeps_the_largest(layers, units, spar
 
 
 def test_two_stage_by_hand():
-    # One layer, three heads, one MLP. P(g=0) = sigmoid(-1.5986 - a): a = -6 -> .988, 0 -> .168, 6 -> .0005; heads' sum 1.157 -> n0 = 1.
+    # One layer, three heads, one MLP. P(g=0) = sigmoid(-1.5986 - a): a = -6 -> .988, 0 -> .168, 6 -> .0005; heads' sum 1.157
+    # -> n0 = 1.
     log_alpha = torch.tensor([[[-6.0, 0.0, 6.0, 6.0]]])
     # Target 0.5: n0 closes head 0; tau must also close head 1 (score sigmoid(0) = .5), but not the scores of .999.
     assert two_stage(log_alpha, 3, 0.5, CONCRETE).tolist() == [[[False, False, True, True]]]

@@ -47,9 +47,10 @@ def test_edits_at_one_point_apply_in_order():
 
 
 def test_unknown_hook_point_names_the_nearest():
-    with pytest.raises(HookError, match=r"no hook point 'blocks\.0\.attn\.hook_zz'; the nearest are .*blocks\.0\.attn\.hook_z'"):
-        with hooked(micro_model(), [Edit("blocks.0.attn.hook_zz", zero)]):
-            pass
+    missing = [Edit("blocks.0.attn.hook_zz", zero)]
+    expected = r"no hook point 'blocks\.0\.attn\.hook_zz'; the nearest are .*blocks\.0\.attn\.hook_z'"
+    with pytest.raises(HookError, match=expected), hooked(micro_model(), missing):
+        pass
 
 
 def test_hook_point_that_does_not_fire_is_an_error():

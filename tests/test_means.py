@@ -21,7 +21,12 @@ MIXED = Encoded(TOKENS.to(torch.int32), None, LENGTHS, None, 0, "mixed")
 
 def small_bert(seed=0):
     config = BertConfig(
-        vocab_size=11, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=16, max_position_embeddings=8
+        vocab_size=11,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=16,
+        max_position_embeddings=8,
     )
     return new_model(config, labels=3, seed=seed)
 
@@ -62,7 +67,9 @@ def test_means_by_position_average_the_rows_that_reach_it():
 def test_zero_ablation_is_zero():
     model = small_bert()
     means = ActivationMeans.collect(model, MIXED, kind="zero")
-    assert means.head.shape == (2, 3, 4) and not means.head.any() and not means.mlp.any()
+    assert means.head.shape == (2, 3, 4)
+    assert not means.head.any()
+    assert not means.mlp.any()
 
 
 @torch.no_grad()
@@ -115,11 +122,14 @@ def test_save_and_load_round_trip_under_the_digest(tmp_path):
     path = means.save(tmp_path)
     assert path.name == f"{means.digest}.safetensors"
     loaded = ActivationMeans.load(path)
-    assert loaded.digest == means.digest and (loaded.kind, loaded.seed, loaded.tokens) == ("resample", 5, 15)
+    assert loaded.digest == means.digest
+    assert (loaded.kind, loaded.seed, loaded.tokens) == ("resample", 5, 15)
 
 
 def test_absent_means_are_an_error_never_zeros(tmp_path):
-    with pytest.raises(MeansError, match="no means at .*missing.safetensors: an ablation without its means would silently be zero"):
+    with pytest.raises(
+        MeansError, match=r"no means at .*missing\.safetensors: an ablation without its means would silently be zero"
+    ):
         ActivationMeans.load(tmp_path / "missing.safetensors")
 
 

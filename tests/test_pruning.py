@@ -104,10 +104,12 @@ def test_weights_stay_frozen_and_are_given_back(setting):
 
 def test_frozen_is_undone_after_an_error(setting):
     model = setting[0]
-    with pytest.raises(ZeroDivisionError), frozen(model, dropout=True):
-        assert model.training and not any(p.requires_grad for p in model.parameters())
+    with pytest.raises(ZeroDivisionError), frozen(model, dropout=True):  # noqa: PT012
+        assert model.training
+        assert not any(p.requires_grad for p in model.parameters())
         raise ZeroDivisionError
-    assert not model.training and any(p.requires_grad for p in model.parameters())
+    assert not model.training
+    assert any(p.requires_grad for p in model.parameters())
 
 
 def test_target_is_reached_and_masks_hit_it_exactly(setting):
@@ -117,7 +119,9 @@ def test_target_is_reached_and_masks_hit_it_exactly(setting):
     assert result.table()["trained_sparsity"].tolist() == pytest.approx([0.5, 0.5], abs=0.05)
     assert result.history.groupby("seed").size().tolist() == [200, 200]
     target = result.history.query("seed == 0")["target"].to_numpy()
-    assert target[0] == 0 and target[34] == pytest.approx(0.1) and target[170] == target[-1] == 0.5
+    assert target[0] == 0
+    assert target[34] == pytest.approx(0.1)
+    assert target[170] == target[-1] == 0.5
 
 
 def test_gates_find_the_units_that_matter():
@@ -176,28 +180,35 @@ def test_paper_preset_numbers():
     assert (half.batch_size, half.accumulation, half.max_length) == (32, 4, 128)
     assert (half.lr_gates, half.lr_multipliers, half.weight_decay, half.clip) == (0.1, 1.0, 0.01, 1.0)
     assert (half.gate_mean, half.gate_std, half.warmup_steps) == (10.0, 0.01, 200)
-    assert half.dropout and (half.estimate, half.discretisation) == ("sampled", "two_stage")
+    assert half.dropout
+    assert (half.estimate, half.discretisation) == ("sampled", "two_stage")
     assert [half.rate(k) for k in (0, 100, 200, 4750, 9300)] == [0.0, 0.5, 1.0, 0.5, 0.0]
-    assert half.target(4500) == pytest.approx(0.25) and half.target(9299) == 0.5
+    assert half.target(4500) == pytest.approx(0.25)
+    assert half.target(9299) == 0.5
 
 
 def test_three_steps_of_the_paper_preset_on_bert_base():
     model, training = paper_training()
     start = training.log_alpha.detach().clone()
     assert start.shape == (1, 12, 13)
-    assert start.mean().item() == pytest.approx(10, abs=0.01) and start.std().item() == pytest.approx(0.01, rel=0.2)
+    assert start.mean().item() == pytest.approx(10, abs=0.01)
+    assert start.std().item() == pytest.approx(0.01, rel=0.2)
     seen = []
     original = training.concrete.sample
-    object.__setattr__(training.concrete, "sample", lambda a, u: seen.append((u, original(a, u), model.training)) or seen[-1][1])
+    object.__setattr__(
+        training.concrete, "sample", lambda a, u: seen.append((u, original(a, u), model.training)) or seen[-1][1]
+    )
     with training:
         rates = []
         for _ in range(3):
             training.step()
             rates.append([group["lr"] for group in training.optimiser.param_groups])
     # One independent draw per micro-batch of 32, four per step; dropout on while gates train.
-    assert len(seen) == 12 and all(u.shape == (1, 12, 13) for u, _, _ in seen)
+    assert len(seen) == 12
+    assert all(u.shape == (1, 12, 13) for u, _, _ in seen)
     assert not torch.equal(seen[0][0], seen[1][0])
-    assert all(train for _, _, train in seen) and not model.training
+    assert all(train for _, _, train in seen)
+    assert not model.training
     noise = HardConcrete().noise((64, 4, 12, 13), stream(42, None, 1))
     assert all(torch.equal(seen[4 * k + m][0][0], noise[k, m]) for k in range(3) for m in range(4))
     # Warm-up: rates 0, 1/200, 2/200 of 0.1 and of 1, lambda maximised; decay 0.01 on both groups.
@@ -228,7 +239,9 @@ def test_clipping_is_joint_over_gates_and_multipliers(setting):
     assert training.log_alpha.grad.flatten()[0].item() == pytest.approx(3 / norm)
     assert training.multipliers.grad.tolist() == [pytest.approx([4 / norm, 0.0])]
     training._clip(1.0)
-    assert training.multipliers.grad.tolist() == [pytest.approx([4 / norm, 0.0], rel=1e-5)], "a norm of one or less is left alone"
+    assert training.multipliers.grad.tolist() == [pytest.approx([4 / norm, 0.0], rel=1e-5)], (
+        "a norm of one or less is left alone"
+    )
 
 
 def gpt2_tokens():
@@ -261,7 +274,9 @@ def test_plain_language_model_with_a_next_token_contrast():
 def test_default_loss_on_a_language_model_asks_for_a_loss():
     model, tokens = gpt2_tokens()
     means = ActivationMeans.collect(model, tokens)
-    with pytest.raises(ValueError, match=r"HookedTransformer returns \(48, 6, 12\), not \(batch, label\) logits: give prune a loss"):
+    with pytest.raises(
+        ValueError, match=r"HookedTransformer returns \(48, 6, 12\), not \(batch, label\) logits: give prune a loss"
+    ):
         prune(model, tokens, means, PruneConfig(batch_size=48, steps=2, ramp_steps=1), [0])
 
 
@@ -286,7 +301,7 @@ def test_nan_is_an_error_that_names_the_step(setting):
 def test_collapse_is_an_error_that_says_what_to_change(setting):
     model, data, means = setting
     timid = dataclasses.replace(SHORT, gate_mean=8.0, lr_multipliers=1e-6, lr_gates=1e-4)
-    with pytest.raises(PruneError, match="seed 3: every gate ended open.*raise steps, lr_gates or lr_multipliers"):
+    with pytest.raises(PruneError, match=r"seed 3: every gate ended open.*raise steps, lr_gates or lr_multipliers"):
         prune(model, data, means, timid, [3])
 
 
@@ -297,7 +312,8 @@ def test_missed_targets_and_undecided_gates_are_warnings(setting):
     assert any("seed 3: trained sparsity" in w and "misses the target 0.9" in w for w in result.warnings)
     assert result.subnetworks[0].sparsity == 0.9, "top-k hits the target whatever the training did, so the warning is needed"
     assert warnings_for(1, SHORT, trained=0.5, undecided=0.11) == [
-        "seed 1: 11% of the gates are undecided (|log_alpha| < 1.6), so the mask depends on the cut; train longer or raise lr_gates"
+        "seed 1: 11% of the gates are undecided (|log_alpha| < 1.6), so the mask depends on the cut; train longer or raise "
+        "lr_gates"
     ]
     assert warnings_for(1, SHORT, trained=0.46, undecided=0.05) == []
 
@@ -330,5 +346,6 @@ def test_bf16_gives_finite_gates_near_those_of_fp32(setting):
     model, data, means = setting
     reference = prune(model, data, means, SHORT, seeds=[5])
     low = prune(model, data, means, dataclasses.replace(SHORT, precision="bf16"), seeds=[5])
-    assert low.log_alpha.dtype == torch.float32 and low.log_alpha.isfinite().all()
+    assert low.log_alpha.dtype == torch.float32
+    assert low.log_alpha.isfinite().all()
     assert (low.log_alpha - reference.log_alpha).abs().median() < 0.3

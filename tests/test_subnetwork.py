@@ -81,7 +81,9 @@ def test_everything_kept_is_the_full_model_and_a_layer_without_heads_works():
 
 
 def test_round_trip_on_disk_is_small_and_stores_means_once(tmp_path):
-    x = Subnetwork(sub([[1, 0, 1], [0, 1, 0]]).mask, MEANS, 42, {"target": 0.5, "code": "c" * 64, "config": "d" * 64, "undecided": 0.01})
+    x = Subnetwork(
+        sub([[1, 0, 1], [0, 1, 0]]).mask, MEANS, 42, {"target": 0.5, "code": "c" * 64, "config": "d" * 64, "undecided": 0.01}
+    )
     y = sub([[0, 0, 1], [0, 1, 0]], seed=43)
     for each in (x, y):
         each.save(tmp_path / f"seed-{each.seed}.safetensors")
@@ -94,9 +96,9 @@ def test_round_trip_on_disk_is_small_and_stores_means_once(tmp_path):
 
 def test_a_bert_base_mask_fits_in_four_kilobytes(tmp_path):
     means = ActivationMeans("mean", torch.zeros(12, 12, 2), torch.zeros(12, 4), 1, "m", "d")
-    path = Subnetwork(torch.ones(12, 13, dtype=torch.bool), means, 42, {"code": "c" * 64, "model": "m" * 64, "data": "d" * 64}).save(
-        tmp_path / "seed-42.safetensors"
-    )
+    path = Subnetwork(
+        torch.ones(12, 13, dtype=torch.bool), means, 42, {"code": "c" * 64, "model": "m" * 64, "data": "d" * 64}
+    ).save(tmp_path / "seed-42.safetensors")
     assert path.stat().st_size <= 4096
 
 

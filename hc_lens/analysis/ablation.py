@@ -111,7 +111,8 @@ def ablate(
     `known` is an earlier result on the same data and rows: what it has measured (all single heads, say) is not run again.
 
     Raises:
-        ValueError: for `known` with other cases or rows; for an empty group, a unit the model does not have, no groups, negative `controls`, a task with a metric,
+        ValueError: for `known` with other cases or rows; for an empty group, a unit the model does not have, no groups,
+        negative `controls`, a task with a metric,
             other data without one.
         LabelOrderError: if the model's labels do not fit the task.
         MeansError: for means of another model.

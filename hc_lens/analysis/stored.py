@@ -14,7 +14,8 @@ _FULL = "full"
 
 
 def to_tensors(ablation: Ablation) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors by `<scale>/<units>` (`full` for the full model), Float[Tensor, " row"], and metadata that `from_tensors` reads."""
+    """Tensors by `<scale>/<units>` (`full` for the full model), Float[Tensor, " row"], and metadata that `from_tensors`
+    reads."""
     rows = {_FULL: ablation.full} | {name_of(units): values for units, values in ablation.ablated.items()}
     tensors = {f"{scale}/{name}": torch.from_numpy(v.copy()) for name, values in rows.items() for scale, v in values.items()}
     metadata = {

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 from transformer_lens import HookedRootModule
@@ -34,7 +34,8 @@ def prune(
     seeds: Sequence[int] = range(42, 54),
     loss: Loss | None = None,
 ) -> PruneResult:
-    """Train hard-concrete gates on the frozen model, one run per seed, and cut each to a subnetwork (The Heuristic Core, section 4).
+    """Train hard-concrete gates on the frozen model, one run per seed, and cut each to a subnetwork (The Heuristic Core,
+    section 4).
 
     Args:
         data: a split, encoded rows, or, for a plain language model, token ids `Int[Tensor, "row pos"]`.

@@ -25,9 +25,10 @@ class PruneConfig:
         estimate: sparsity in the Lagrangian: "expected" (closed form, 1 - mean P(g > 0)) or "sampled" (1 - mean g of the draw).
         discretisation: "top_k" (hits the target exactly) or "two_stage" (the paper's n0 and tau).
         precision: of the model's forward and backward; gates, loss and Lagrangian are always fp32.
-        rows_per_forward: budget that decides how many runs share a forward pass: as many as `batch_size` fits into it, at least one.
-        init_seed, noise_seed, order_seed: fix one stream of randomness over all runs, to tell which one makes subnetworks differ;
-            None derives the stream from the run's own seed.
+        rows_per_forward: budget that decides how many runs share a forward pass: as many as `batch_size` fits into it, at
+            least one.
+        init_seed, noise_seed, order_seed: fix one stream of randomness over all runs, to tell which one makes subnetworks
+            differ; None derives the stream from the run's own seed.
     """
 
     sparsity: float = 0.5
@@ -71,14 +72,16 @@ class PruneConfig:
 
     @classmethod
     def desk(cls, sparsity: float = 0.5, steps: int = 600) -> "PruneConfig":
-        """The short recipe, which decides gates in hundreds of steps: log_alpha from 2, no decay, closed-form sparsity, top-k."""
+        """The short recipe, which decides gates in hundreds of steps: log_alpha from 2, no decay, closed-form sparsity,
+        top-k."""
         return cls(sparsity=sparsity, steps=steps, ramp_steps=round(0.85 * steps))
 
     @classmethod
     def paper(cls, sparsity: float = 0.5) -> "PruneConfig":
         """Every setting of The Heuristic Core: W = 6500 + 50 S and T = W + 6 S steps for S = 100 `sparsity`.
 
-        Includes what the paper's code does and its text does not say: weight decay on log_alpha and multipliers, joint clipping,
+        Includes what the paper's code does and its text does not say: weight decay on log_alpha and multipliers, joint
+        clipping,
         dropout on, four gate draws a step.
         """
         percent = 100 * sparsity

@@ -20,8 +20,8 @@ class PruneResult:
     Attributes:
         subnetworks: in the order of the seeds.
         log_alpha: trained gates, Float[Tensor, "run layer unit"].
-        history: one row per seed and step: seed, step, target, sparsity, loss (KL in nats, unless another loss was given), lambda1,
-            lambda2, undecided (share of gates with |log_alpha| < 1.6).
+        history: one row per seed and step: seed, step, target, sparsity, loss (KL in nats, unless another loss was given),
+            lambda1, lambda2, undecided (share of gates with |log_alpha| < 1.6).
         warnings: a sentence for each seed that missed its target by more than 5 points before discretisation, or left more than
             10 % of its gates undecided.
     """
@@ -33,7 +33,7 @@ class PruneResult:
     warnings: tuple[str, ...]
 
     def table(self) -> pd.DataFrame:
-        """One row per seed: target, trained (before discretisation) and realised sparsity, undecided share, loss, units kept."""
+        """Per seed: target, trained (before discretisation) and realised sparsity, undecided share, loss, kept units."""
         last = self.history.groupby("seed", sort=False).last()
         return pd.DataFrame(
             {
@@ -54,12 +54,14 @@ def warnings_for(seed: int, config: PruneConfig, trained: float, undecided: floa
     found: list[str] = []
     if abs(trained - config.sparsity) > MISSED:
         found.append(
-            f"seed {seed}: trained sparsity {trained:.3f} misses the target {config.sparsity} by more than {MISSED:.0%} points; raise "
+            f"seed {seed}: trained sparsity {trained:.3f} misses the target {config.sparsity} by more than {MISSED:.0%} "
+            f"points; raise "
             "lr_multipliers or steps"
         )
     if undecided > UNDECIDED_SHARE:
         found.append(
-            f"seed {seed}: {undecided:.0%} of the gates are undecided (|log_alpha| < 1.6), so the mask depends on the cut; train longer "
+            f"seed {seed}: {undecided:.0%} of the gates are undecided (|log_alpha| < 1.6), so the mask depends on the cut; "
+            f"train longer "
             "or raise lr_gates"
         )
     return found

@@ -1,4 +1,5 @@
-"""The loop that trains gates: several runs in one forward pass, each with its own draws, data order, clipping and multipliers."""
+"""The loop that trains gates: several runs in one forward pass, each with its own draws, data order, clipping and
+multipliers."""
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -60,8 +61,8 @@ def data_order(encoded: Encoded, config: PruneConfig, seed: int) -> Int[Tensor, 
 class GateTraining:
     """Gates of several runs in training: `step()` once per optimiser step; `log_alpha`, `multipliers`, `history` are its state.
 
-    Runs trained together see exactly the draws and batches they would see alone; the loss is a sum over runs and clipping is per
-    run, so that no run feels another. Nothing in a step waits for the device.
+    Runs trained together see exactly the draws and batches they would see alone; the loss is a sum over runs and clipping is
+    per run, so that no run feels another. Nothing in a step waits for the device.
 
     Attributes:
         log_alpha: Float[Tensor, "run layer unit"].
@@ -136,7 +137,8 @@ class GateTraining:
         bad = ~self.history[: self.taken, :, HISTORY.index("loss")].isfinite().all(1).cpu()
         if bad.any():
             raise PruneError(
-                f"the loss was NaN or infinite at pruning step {int(bad.nonzero()[0])}: lower lr_gates ({self.config.lr_gates}) or "
+                f"the loss was NaN or infinite at pruning step {int(bad.nonzero()[0])}: lower lr_gates "
+                f"({self.config.lr_gates}) or "
                 f"lr_multipliers ({self.config.lr_multipliers}), or use precision 'fp32' (now {self.config.precision!r})"
             )
 
@@ -169,7 +171,8 @@ class GateTraining:
         return self._noise[within, micro]
 
     def _clip(self, largest: float) -> None:
-        assert self.log_alpha.grad is not None and self.multipliers.grad is not None
+        assert self.log_alpha.grad is not None
+        assert self.multipliers.grad is not None
         norm = (self.log_alpha.grad.square().sum((1, 2)) + self.multipliers.grad.square().sum(1)).sqrt()
         factor = (largest / (norm + 1e-6)).clamp(max=1)
         self.log_alpha.grad *= factor.view(-1, 1, 1)

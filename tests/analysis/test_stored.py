@@ -30,7 +30,8 @@ def test_round_trip_gives_the_same_tables():
     after = from_tensors(*to_tensors(before))
     pd.testing.assert_frame_equal(after.table(), before.table())
     pd.testing.assert_frame_equal(after.super_additivity(), before.super_additivity())
-    assert after.groups == before.groups and set(after.ablated) == set(before.ablated)
+    assert after.groups == before.groups
+    assert set(after.ablated) == set(before.ablated)
 
 
 def test_missing_metadata_is_an_error():
