@@ -66,9 +66,9 @@ class Part:
 
 def smoke() -> list[Part]:
     """The embedded grammar, with too few steps to say anything about the question."""
-    prune = tuple(replace(PruneConfig.desk(s, steps=120), max_length=48) for s in (0.3, 0.5))
+    prune = tuple(replace(PruneConfig.desk(s, steps=150), max_length=48) for s in (0.3, 0.5))
     config = StudyConfig(
-        train=TrainConfig(steps=60, batch_size=64, lr=1e-3, checkpoint_every=30, max_length=48, decay="constant"),
+        train=TrainConfig(steps=150, batch_size=64, lr=1e-3, checkpoint_every=50, max_length=48, decay="constant"),
         prune=prune,
         seeds=(42, 43, 44),
         checkpoint_rows=20,
