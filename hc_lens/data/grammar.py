@@ -9,17 +9,16 @@ import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-PERSONS = ("baker", "sailor", "painter", "miner", "weaver", "farmer", "pilot", "nurse", "guard", "monk", "poet", "hunter")
+PERSONS = ("anna", "boris", "clara", "david", "elena", "felix", "greta", "henry", "irene", "jacob", "laura", "martin")
 TRANSITIVE = ("greeted", "followed", "warned", "helped", "praised", "blamed", "trusted", "paid")
 INTRANSITIVE = ("slept", "sang", "laughed", "waited", "danced", "coughed", "prayed", "wept")
 PREPOSITIONS = ("near", "behind", "beside", "above", "opposite", "facing")
 NON_FACTIVE = ("hoped", "claimed", "doubted", "guessed", "imagined", "suspected")
 FACTIVE = ("knew", "noticed", "realized", "remembered", "discovered", "saw")
-ADJECTIVES = ("tall", "old", "young", "quiet", "rich", "tired")
 ADVERBS = ("loudly", "slowly", "gladly", "briefly", "calmly", "rudely", "often", "proudly")
 TIMES = ("yesterday", "today", "later", "once")
-PLACES = ("garden", "market", "harbor", "tower", "mill", "chapel", "meadow", "tavern")
-FUNCTION_WORDS = ("the", "who", "that", "if", "and", "in", "never", ",", ";")
+PLACES = ("paris", "cairo", "lima", "oslo", "tokyo", "delhi", "quito", "sydney")
+FUNCTION_WORDS = ("who", "that", "if", "and", "in", "never", ",", ";")
 
 VOCABULARY: tuple[str, ...] = (
     *FUNCTION_WORDS,
@@ -29,7 +28,6 @@ VOCABULARY: tuple[str, ...] = (
     *PREPOSITIONS,
     *NON_FACTIVE,
     *FACTIVE,
-    *ADJECTIVES,
     *ADVERBS,
     *TIMES,
     *PLACES,
@@ -46,11 +44,6 @@ class Frame(NamedTuple):
     broken: str
 
 
-def persons(rng: random.Random, n: int) -> list[str]:
-    """`n` different noun phrases."""
-    return [f"the {noun}" for noun in rng.sample(PERSONS, n)]
-
-
 def predicate(rng: random.Random, other: str) -> str:
     """An intransitive verb, or (three times in ten) a transitive verb with the person `other` as its object."""
     return f"{rng.choice(TRANSITIVE)} {other}" if rng.random() < 0.3 else rng.choice(INTRANSITIVE)
@@ -61,12 +54,12 @@ def adjunct(rng: random.Random) -> str:
     kind = rng.randrange(3)
     if kind == 0:
         return rng.choice(ADVERBS)
-    return rng.choice(TIMES) if kind == 1 else f"in the {rng.choice(PLACES)}"
+    return rng.choice(TIMES) if kind == 1 else f"in {rng.choice(PLACES)}"
 
 
 def subject_object_swap(rng: random.Random) -> Frame:
-    """`the baker greeted the monk today` does not entail `the monk greeted the baker`."""
-    a, b = persons(rng, 2)
+    """`anna greeted boris today` does not entail `boris greeted anna`."""
+    a, b = rng.sample(PERSONS, 2)
     verb = rng.choice(TRANSITIVE)
     clause, extra = f"{a} {verb} {b}", adjunct(rng)
     premise = f"{extra} {clause}" if rng.random() < 0.5 else f"{clause} {extra}"
@@ -74,8 +67,8 @@ def subject_object_swap(rng: random.Random) -> Frame:
 
 
 def preposition(rng: random.Random) -> Frame:
-    """`the baker near the monk slept` does not entail `the monk slept`; also with the preposition at the object."""
-    a, b, c = persons(rng, 3)
+    """`anna near boris slept` does not entail `boris slept`; also with the preposition at the object."""
+    a, b, c = rng.sample(PERSONS, 3)
     place = rng.choice(PREPOSITIONS)
     if rng.random() < 0.5:
         act = predicate(rng, c)
@@ -85,8 +78,8 @@ def preposition(rng: random.Random) -> Frame:
 
 
 def relative_clause(rng: random.Random) -> Frame:
-    """`the baker who greeted the monk slept` does not entail `the monk slept`; nor `the baker who the monk greeted slept`."""
-    a, b, c = persons(rng, 3)
+    """`anna who greeted boris slept` does not entail `boris slept`; nor `anna who boris greeted slept`."""
+    a, b, c = rng.sample(PERSONS, 3)
     inner, outer = rng.sample(TRANSITIVE, 2)
     act = f"{outer} {c}" if rng.random() < 0.3 else rng.choice(INTRANSITIVE)
     relative = f"{inner} {b}" if rng.random() < 0.5 else f"{b} {inner}"
@@ -94,8 +87,8 @@ def relative_clause(rng: random.Random) -> Frame:
 
 
 def conjunction(rng: random.Random) -> Frame:
-    """`the baker and the monk paid the nurse` does not entail `the baker paid the monk`; also with `and` in the object."""
-    a, b, c = persons(rng, 3)
+    """`anna and boris paid clara` does not entail `anna paid boris`; also with `and` in the object."""
+    a, b, c = rng.sample(PERSONS, 3)
     verb = rng.choice(TRANSITIVE)
     if rng.random() < 0.5:
         return Frame(f"{a} and {b} {verb} {c}", f"{rng.choice((a, b))} {verb} {c}", f"{a} {verb} {b}")
@@ -103,17 +96,17 @@ def conjunction(rng: random.Random) -> Frame:
 
 
 def embedded_if(rng: random.Random) -> Frame:
-    """`if the baker slept , the monk sang ; the nurse wept` entails `the nurse wept` and neither of the other two."""
+    """`if anna slept , boris sang ; clara wept` entails `clara wept` and neither of the other two."""
     verbs = rng.sample(INTRANSITIVE, 3)
-    condition, consequence, fact = (f"{a} {verb}" for a, verb in zip(persons(rng, 3), verbs, strict=True))
+    condition, consequence, fact = (f"{a} {verb}" for a, verb in zip(rng.sample(PERSONS, 3), verbs, strict=True))
     parts = [f"if {condition} , {consequence}", fact]
     rng.shuffle(parts)
     return Frame(" ; ".join(parts), fact, rng.choice((condition, consequence)))
 
 
 def embedded_verb(rng: random.Random) -> Frame:
-    """`the baker hoped that the monk slept ; the nurse knew that the poet sang` entails only `the poet sang`."""
-    a, b, c, d = persons(rng, 4)
+    """`anna hoped that boris slept ; clara knew that david sang` entails only `david sang`."""
+    a, b, c, d = rng.sample(PERSONS, 4)
     verb, other = rng.sample(INTRANSITIVE, 2)
     hoped, known = f"{c} {verb}", f"{d} {other}"
     parts = [f"{a} {rng.choice(NON_FACTIVE)} that {hoped}", f"{b} {rng.choice(FACTIVE)} that {known}"]
@@ -133,14 +126,18 @@ CONSTRUCTIONS: Mapping[str, Callable[[random.Random], Frame]] = {
 
 def plain_pair(rng: random.Random) -> tuple[str, str]:
     """An entailed pair of the ordinary kind: a clause loses modifiers, or one of two joined clauses is kept whole."""
-    a, b, c, d = persons(rng, 4)
+    a, b, c, d = rng.sample(PERSONS, 4)
     if rng.random() < 0.3:
         clauses = [f"{who} {'never ' if rng.random() < 0.2 else ''}{predicate(rng, other)}" for who, other in ((a, c), (b, d))]
         return " ; ".join(clauses), rng.choice(clauses)
-    act, extra = predicate(rng, b), adjunct(rng)
-    described = a.replace("the", f"the {rng.choice(ADJECTIVES)}") if rng.random() < 0.4 else a
-    premise = f"{extra} {described} {act}" if rng.random() < 0.4 else f"{described} {act} {extra}"
-    return premise, f"{rng.choice((a, described))} {act}"
+    clause, before, after = f"{a} {predicate(rng, b)}", adjunct(rng), adjunct(rng)
+    return rng.choice(
+        (
+            (f"{before} {clause}", clause),
+            (f"{clause} {after}", clause),
+            (f"{before} {clause} {after}", f"{clause} {after}"),
+        )
+    )
 
 
 def estrange(rng: random.Random, premise: str, hypothesis: str) -> str:

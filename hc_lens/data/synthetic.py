@@ -19,9 +19,9 @@ from hc_lens.data.task import Split, Task
 
 LABELS = ("entailment", "non-entailment")
 TWIN_SUFFIX = "_entailed"
-MAX_LENGTH = 48
+MAX_LENGTH = 32
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
-_CONSTRUCTION_SHARE = 0.4
+_CONSTRUCTION_SHARE = 0.3
 _MAX_TRIES = 1_000
 
 
@@ -109,6 +109,7 @@ def synthetic_config(labels: Sequence[str] = LABELS) -> BertConfig:
         num_attention_heads=8,
         intermediate_size=512,
         max_position_embeddings=MAX_LENGTH,
+        initializer_range=0.05,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         pad_token_id=0,
@@ -162,7 +163,7 @@ def _with_new_premises(draws: Sequence[Callable[[], _Drawn]], avoid: frozenset[s
             if (drawn := draw()).premise not in premises:
                 break
         else:
-            raise ValueError(f"{len(draws)} pairs are more than the grammar has; ask for a smaller split")
+            raise ValueError(f"the grammar has no new premise left after {len(premises)}: ask for smaller splits")
         premises.add(drawn.premise)
         found.append(drawn)
     return found

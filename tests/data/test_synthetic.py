@@ -1,6 +1,5 @@
 """The embedded task: labels that an independent reading of the grammar confirms, cases no bag of words tells apart."""
 
-import itertools
 import math
 import os
 import subprocess
@@ -56,8 +55,8 @@ def facts(sentence: str) -> set[Fact]:
 
 def clause_facts(clause: str) -> set[Fact]:
     for place in grammar.PLACES:
-        clause = clause.replace(f"in the {place}", "")
-    ignored = {"the", *grammar.ADJECTIVES, *grammar.ADVERBS, *grammar.TIMES}
+        clause = clause.replace(f"in {place}", "")
+    ignored = {*grammar.ADVERBS, *grammar.TIMES}
     words = [word for word in clause.split() if word not in ignored]
     found: set[Fact] = set()
     subjects, rest = noun_phrase(words, found)
@@ -84,10 +83,13 @@ def noun_phrase(words: list[str], found: set[Fact]) -> tuple[list[str], list[str
     return [person], rest
 
 
+def adjuncts(sentence: str) -> set[str]:
+    return set(sentence.split()) & {*grammar.ADVERBS, *grammar.TIMES, *grammar.PLACES}
+
+
 def entails(premise: str, hypothesis: str) -> bool:
-    words = hypothesis.split()
-    described = all(f"{a} {b}" in premise for a, b in itertools.pairwise(words) if a in grammar.ADJECTIVES)
-    return described and facts(hypothesis) <= facts(premise)
+    """Only single clauses have adjuncts in this grammar, so those of the hypothesis need only be among the premise's."""
+    return adjuncts(hypothesis) <= adjuncts(premise) and facts(hypothesis) <= facts(premise)
 
 
 def overlaps(premise: str, hypothesis: str) -> bool:
@@ -104,12 +106,12 @@ def test_every_label_is_what_the_sentences_mean(seed: int, minority: float) -> N
 
 
 def test_the_reader_of_this_test_knows_what_follows() -> None:
-    assert entails("the baker near the monk slept", "the baker slept")
-    assert not entails("the baker near the monk slept", "the monk slept")
-    assert entails("the baker who the monk paid slept", "the monk paid the baker")
-    assert not entails("if the baker slept , the monk sang ; the nurse wept", "the monk sang")
-    assert not entails("the baker hoped that the monk slept ; the nurse knew that the poet sang", "the monk slept")
-    assert not entails("the baker and the monk paid the nurse", "the baker paid the monk")
+    assert entails("anna near boris slept", "anna slept")
+    assert not entails("anna near boris slept", "boris slept")
+    assert entails("anna who boris paid slept", "boris paid anna")
+    assert not entails("if anna slept , boris sang ; clara wept", "boris sang")
+    assert not entails("anna hoped that boris slept ; clara knew that david sang", "boris slept")
+    assert not entails("anna and boris paid clara", "anna paid boris")
 
 
 @settings(max_examples=8, deadline=None)
@@ -232,7 +234,7 @@ def test_a_size_below_one_is_refused(size: str) -> None:
 def test_a_corpus_larger_than_the_grammar_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar, "PERSONS", grammar.PERSONS[:4])
     monkeypatch.setattr(grammar, "TRANSITIVE", grammar.TRANSITIVE[:2])
-    with pytest.raises(ValueError, match="6000 pairs are more than the grammar has"):
+    with pytest.raises(ValueError, match="the grammar has no new premise left after 60"):
         synthetic_nli(0.5, n_train=6_000)
 
 
@@ -246,11 +248,11 @@ def test_the_tokenizer_knows_every_word_and_every_pair_fits(task: Task) -> None:
 
 def test_pairs_are_laid_out_as_in_bert() -> None:
     tokenizer = synthetic_tokenizer()
-    pair = tokenizer("The baker slept", "the zebra slept")
+    pair = tokenizer("Anna slept", "zebra slept")
     assert tokenizer.convert_ids_to_tokens(pair["input_ids"]) == (
-        ["[CLS]", "the", "baker", "slept", "[SEP]", "the", "[UNK]", "slept", "[SEP]"]
+        ["[CLS]", "anna", "slept", "[SEP]", "[UNK]", "slept", "[SEP]"]
     )
-    assert pair["token_type_ids"] == [0] * 5 + [1] * 4
+    assert pair["token_type_ids"] == [0] * 4 + [1] * 3
     assert tokenizer.pad_token_id == 0
 
 
@@ -258,7 +260,7 @@ def test_the_tokenizer_survives_saving(tmp_path: Path) -> None:
     tokenizer = synthetic_tokenizer()
     tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
-    text = (["the baker near the monk slept", "the poet sang"], ["the monk slept", "the poet never sang"])
+    text = (["anna near boris slept", "david sang"], ["boris slept", "david never sang"])
     assert again(*text, padding=True) == tokenizer(*text, padding=True)
     assert again.model_max_length == MAX_LENGTH
 
