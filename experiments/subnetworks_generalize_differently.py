@@ -159,6 +159,8 @@ class Arguments:
     """smoke (seconds), desk (about an hour on two cores, needs HC_LENS_DATA), paper (a GPU and the hub)."""
     out: Path = Path("runs/subnetworks_generalize_differently")
     """Where the runs and reports go; the same command resumes."""
+    only: str | None = None
+    """One part of the preset, such as `without-hans`; parts can run at the same time."""
     threads: int | None = None
     """CPU threads; by default as many as PyTorch takes."""
 
@@ -210,7 +212,11 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    for part in {"smoke": smoke, "desk": desk, "paper": paper}[args.preset]():
+    parts = {"smoke": smoke, "desk": desk, "paper": paper}[args.preset]()
+    chosen = [part for part in parts if args.only in (None, part.name)]
+    if not chosen:
+        raise SystemExit(f"--only {args.only}: preset {args.preset} has the parts {', '.join(part.name for part in parts)}")
+    for part in chosen:
         study = run(part, args.out)
         print(f"{part.name}: {study.headline}\n  report: {study.report}")
 
