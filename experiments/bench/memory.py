@@ -27,7 +27,7 @@ from hc_lens.models import Classifier, load_model
 from hc_lens.pruning import PruneConfig, prune
 
 What = Literal["ours", "floor"]
-TYPICAL = 4  # batches besides the widest
+TYPICAL = 2  # batches besides the widest
 SUBNETWORKS = 24
 
 
@@ -74,7 +74,7 @@ def peak_of(what: What, layers: int) -> Peak:
     loaded = _reset_peak()
     workload: Workload
     if isinstance(model, Classifier):
-        workload = OurStep(model, encoded, rows, "fp32", 1, ActivationMeans.collect(model, encoded, max_rows=256))
+        workload = OurStep(model, encoded, rows, "fp32", 1, ActivationMeans.collect(model, encoded, max_rows=64))
     else:
         workload = Floor(model, encoded, rows)
     with workload.ready():

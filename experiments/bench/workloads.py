@@ -1,7 +1,7 @@
 """Three ways to spend time on the same rows: our pruning step, the recipe as published, and the floor under both.
 
-Each does one fixed round of batches at every `run()`; what `ready()` opens (fusing the model, for ours) happens once in a pruning
-run and is left out of the timing.
+Each does one fixed round of batches at every `run()`; what `ready()` opens (fusing the model, for ours) happens once per run of
+pruning and is left out of the timing.
 """
 
 import copy
@@ -178,7 +178,8 @@ class Floor:
     """The least a gate gradient can cost in transformers: sdpa forward and backward to the first layer's context vectors.
 
     No gates, no teacher, no dropout, no optimiser; the weights are frozen. The graph begins at the output of layer 0's
-    attention, before its W_O, which is where the first gate sits: nothing below needs a gradient. In bf16 the whole model is held
+    attention, before its W_O, which is where the first gate sits: nothing below needs a gradient. In bf16 the whole model is
+    held
     in bfloat16, which is less work than autocast (no casts, and half the bytes in every LayerNorm).
     """
 
