@@ -33,7 +33,7 @@ from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
 from hc_lens.pruning import Loss, PruneConfig, PruneResult, prune
 from hc_lens.pruning.objective import kl_to_full
-from hc_lens.pruning.training import data_order
+from hc_lens.pruning.training import data_order, runs_together
 from hc_lens.report import CoreSummary, ReportInputs
 from hc_lens.runs import Run, RunError, digest
 from hc_lens.subnetwork import Subnetwork
@@ -86,7 +86,7 @@ def prune_into(
         missing = [seed for seed in seeds if not _subnetwork_file(run, seed).exists()]
         if missing:
             loss = _shared_loss(model, encoded, config, missing)
-            together = max(1, config.rows_per_forward // config.batch_size)
+            together = runs_together(model, encoded, config)
             for start in range(0, len(missing), together):
                 _keep(run, prune(model, encoded, means, config, missing[start : start + together], loss))
         if not run.finished:

@@ -204,14 +204,20 @@ def encode_tokens(tokens: Int[Tensor, "row pos"]) -> Encoded:
 
 
 def shuffled_rows(
-    lengths: Int[Tensor, " row"], batch_size: int, n_batches: int, generator: torch.Generator, bucket: bool = True
+    lengths: Int[Tensor, " row"],
+    batch_size: int,
+    n_batches: int,
+    generator: torch.Generator,
+    bucket: bool = True,
+    positions: torch.Generator | None = None,
 ) -> Int[Tensor, "step batch"]:
     """The rows of each training batch: whole epochs of random order, one after another, until `n_batches`.
 
     Within an epoch no row comes twice, and a random remainder smaller than a batch is left out; with fewer rows than a batch,
     the rows repeat. With `bucket`, batches hold rows of similar length: shuffle, cut into chunks of `CHUNK_BATCHES` batches,
     sort each chunk by length, cut it into batches, shuffle the batches. The order depends only on the lengths and the CPU
-    `generator`.
+    `generator`. Orders with equal `positions`, which then shuffles the batches, have batches of nearly equal length at each
+    step: runs that share a forward pass are hardly padded to one another.
 
     Raises:
         ValueError: without rows, or if `batch_size` or `n_batches` is below 1.
@@ -225,12 +231,12 @@ def shuffled_rows(
         return stream[: n_batches * batch_size].view(n_batches, batch_size)
     per_epoch = n // batch_size
     epochs = -(-n_batches // per_epoch)
-    order = torch.cat([_epoch(lengths, batch_size, generator, bucket) for _ in range(epochs)])
+    order = torch.cat([_epoch(lengths, batch_size, generator, bucket, positions or generator) for _ in range(epochs)])
     return order[:n_batches]
 
 
 def _epoch(
-    lengths: Int[Tensor, " row"], batch_size: int, generator: torch.Generator, bucket: bool
+    lengths: Int[Tensor, " row"], batch_size: int, generator: torch.Generator, bucket: bool, positions: torch.Generator
 ) -> Int[Tensor, "step batch"]:
     steps = lengths.shape[0] // batch_size
     rows = torch.randperm(lengths.shape[0], generator=generator)[: steps * batch_size]
@@ -238,7 +244,7 @@ def _epoch(
         return rows.view(steps, batch_size)
     chunk = torch.arange(len(rows)) // (CHUNK_BATCHES * batch_size)
     sorted_in_chunks = (chunk * (lengths.max() + 1) + lengths[rows]).argsort(stable=True)
-    return rows[sorted_in_chunks].view(steps, batch_size)[torch.randperm(steps, generator=generator)]
+    return rows[sorted_in_chunks].view(steps, batch_size)[torch.randperm(steps, generator=positions)]
 
 
 def _require_positive(what: str, value: int) -> None:

@@ -17,7 +17,7 @@ from hc_lens.provenance import provenance
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, kl_to_full
 from hc_lens.pruning.result import PruneResult, warnings_for
-from hc_lens.pruning.training import HISTORY, GateTraining, PruneError, data_order
+from hc_lens.pruning.training import HISTORY, GateTraining, PruneError, data_order, runs_together
 from hc_lens.runs import digest
 from hc_lens.subnetwork import Subnetwork
 
@@ -55,7 +55,7 @@ def prune(
     if loss is None:
         visited = torch.unique(torch.cat([order.flatten() for order in orders.values()]))
         loss = kl_to_full(model, encoded, visited, dtype=dtype_of(config.precision))
-    together = max(1, config.rows_per_forward // config.batch_size)
+    together = runs_together(model, encoded, config)
     trained: list[tuple[Tensor, Tensor]] = []
     with _progress() as progress:
         for start in range(0, len(seeds), together):

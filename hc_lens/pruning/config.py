@@ -25,8 +25,7 @@ class PruneConfig:
         estimate: sparsity in the Lagrangian: "expected" (closed form, 1 - mean P(g > 0)) or "sampled" (1 - mean g of the draw).
         discretisation: "top_k" (hits the target exactly) or "two_stage" (the paper's n0 and tau).
         precision: of the model's forward and backward; gates, loss and Lagrangian are always fp32.
-        rows_per_forward: budget that decides how many runs share a forward pass: as many as `batch_size` fits into it, at
-            least one.
+        memory_gib: estimated activation memory that decides how many runs share a forward pass; one always runs.
         init_seed, noise_seed, order_seed: fix one stream of randomness over all runs, to tell which one makes subnetworks
             differ; None derives the stream from the run's own seed.
     """
@@ -49,7 +48,7 @@ class PruneConfig:
     estimate: Literal["expected", "sampled"] = "expected"
     discretisation: Literal["top_k", "two_stage"] = "top_k"
     precision: Literal["fp32", "bf16"] = "fp32"
-    rows_per_forward: int = 512
+    memory_gib: float = 4.0
     init_seed: int | None = None
     noise_seed: int | None = None
     order_seed: int | None = None
@@ -57,14 +56,14 @@ class PruneConfig:
     def __post_init__(self) -> None:
         if not 0 < self.sparsity < 1:
             raise ValueError(f"sparsity: the target must be in (0, 1), got {self.sparsity}")
-        for name in ("steps", "batch_size", "accumulation", "max_length", "rows_per_forward"):
+        for name in ("steps", "batch_size", "accumulation", "max_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.ramp_steps <= self.steps:
             raise ValueError(f"ramp_steps: must be in 0..steps = {self.steps}, got {self.ramp_steps}")
         if not 0 <= self.warmup_steps < self.steps:
             raise ValueError(f"warmup_steps: must be in 0..steps - 1 = {self.steps - 1}, got {self.warmup_steps}")
-        for name in ("lr_gates", "lr_multipliers"):
+        for name in ("lr_gates", "lr_multipliers", "memory_gib"):
             if not (getattr(self, name) > 0 and math.isfinite(getattr(self, name))):
                 raise ValueError(f"{name}: must be positive and finite, got {getattr(self, name)}")
         if self.clip is not None and not self.clip > 0:

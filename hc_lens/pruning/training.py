@@ -3,6 +3,7 @@ multipliers."""
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import cast
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from hc_lens.models import fused
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, lagrangian
 
-_INIT, _NOISE, _ORDER = range(3)
+_INIT, _NOISE, _ORDER, _POSITIONS = range(4)
 _NOISE_CHUNK = 64  # steps of noise drawn at once: few kernel launches, little memory
 HISTORY = ("target", "sparsity", "loss", "lambda1", "lambda2", "undecided")
 
@@ -53,9 +54,24 @@ def frozen(model: nn.Module, *, dropout: bool) -> Generator[None]:
 
 
 def data_order(encoded: Encoded, config: PruneConfig, seed: int) -> Int[Tensor, "micro batch"]:
-    """The rows of every micro-batch of a run, `steps * accumulation` of them."""
-    generator = stream(seed, config.order_seed, _ORDER)
-    return shuffled_rows(encoded.lengths, config.batch_size, config.steps * config.accumulation, generator)
+    """The rows of every micro-batch of a run, `steps * accumulation` of them.
+
+    Which rows share a batch is the run's own; at which steps long batches come is the same for all runs, so that runs trained
+    together need little padding.
+    """
+    generator, positions = stream(seed, config.order_seed, _ORDER), stream(0, None, _POSITIONS)
+    n_batches = config.steps * config.accumulation
+    return shuffled_rows(encoded.lengths, config.batch_size, n_batches, generator, positions=positions)
+
+
+def runs_together(model: HookedRootModule, encoded: Encoded, config: PruneConfig) -> int:
+    """How many runs share a forward pass: as many as `config.memory_gib` holds the activations of, at least one.
+
+    An estimate from above: about 20 fp32 values are kept for the backward pass per token, layer and unit of width.
+    """
+    width = cast(int, model.cfg.n_layers) * cast(int, model.cfg.d_model)
+    tokens = config.batch_size * min(config.max_length, int(encoded.lengths.max()))
+    return max(1, int(config.memory_gib * 2**30 / (80 * tokens * width)))
 
 
 class GateTraining:
