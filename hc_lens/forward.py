@@ -25,8 +25,9 @@ def dtype_of(precision: Precision) -> torch.dtype | None:
 
 
 def inputs_of(model: HookedRootModule, data: Inputs, max_length: int | None = None) -> Encoded:
-    """Encode `data` for `model`: a split with the model's own tokenizer, cut at `max_length` tokens (default: the model's
-    limit).
+    """Encode `data` for `model`: a split with the model's own tokenizer, whatever is encoded already as it is.
+
+    Pairs are cut at `max_length` tokens, by default and at most the model's limit.
 
     Raises:
         ValueError: when a split meets a model without a tokenizer.
@@ -46,8 +47,7 @@ def inputs_of(model: HookedRootModule, data: Inputs, max_length: int | None = No
 
 
 def run_batch(model: HookedRootModule, batch: Batch) -> Float[Tensor, "batch *output"]:
-    """The model's output for a batch; the attention mask and token types go in under the names the model's forward has for
-    them."""
+    """The model's output for a batch; mask and token types go in under the names that the model's `forward` has for them."""
     if hasattr(model, "label_names"):
         return cast(Tensor, model(batch))
     accepted = inspect.signature(model.forward).parameters

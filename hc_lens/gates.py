@@ -1,9 +1,8 @@
 """Hard-concrete gates over a model's units, and the edits that put gate values into a model.
 
-The distribution is Louizos, Welling and Kingma (2018), equations 10-13, with the constants The Heuristic Core (appendix A)
-uses.
-Gate tensors are `Float[Tensor, "run layer unit"]`: several runs share one forward pass, and unit `n_heads` of a layer is its
-MLP.
+The distribution is that of Louizos, Welling and Kingma (2018), equations 10-13, with the constants of The Heuristic Core
+(appendix A). Gate tensors are `Float[Tensor, "run layer unit"]`: several runs share one forward pass, and unit `n_heads` of a
+layer is its MLP.
 """
 
 import math
@@ -27,8 +26,7 @@ UNDECIDED = 1.6
 class HardConcrete:
     """The hard-concrete distribution of a gate with location `log_alpha`.
 
-    s = sigmoid((ln u - ln(1 - u) + log_alpha) / beta) with u ~ U(eps, 1 - eps), stretched to (gamma, zeta) and clipped to [0,
-    1].
+    s = sigmoid((ln u - ln(1 - u) + log_alpha) / beta) with u ~ U(eps, 1 - eps), stretched to (gamma, zeta), clipped to [0, 1].
     """
 
     beta: float = 2 / 3
@@ -108,12 +106,11 @@ def top_k(log_alpha: Float[Tensor, "run layer unit"], sparsity: float) -> Bool[T
 def two_stage(
     log_alpha: Float[Tensor, "run layer unit"], n_heads: int, sparsity: float, concrete: HardConcrete
 ) -> Bool[Tensor, "run layer unit"]:
-    """The paper's rule: per layer tensor, the n0 = round(sum P(g = 0)) smallest scores close; of the rest, scores above tau
-    stay.
+    """Cut gates by the paper's rule: the expected number of closed gates closes, then whatever scores at most tau.
 
-    A score is sigmoid(1.2 log_alpha); a layer tensor is one layer's heads or one layer's MLP; tau comes from a grid of 101
-    points
-    in [0, 1] and is, per run, the one whose realised sparsity is nearest the target (PROTOCOL: Discretisation, parity).
+    A score is sigmoid(1.2 log_alpha). In each layer tensor, which is one layer's heads or one layer's MLP, the
+    n0 = round(sum P(g = 0)) smallest scores close; of the rest, over all layers, scores above tau stay. tau is chosen for each
+    run from a grid of 101 points in [0, 1]: the one whose realised sparsity is nearest the target.
     """
     score = torch.sigmoid(1.2 * log_alpha)
     survivors = torch.cat(

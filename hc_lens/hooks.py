@@ -1,8 +1,7 @@
 """Edits: small values that say what happens at a hook point, and the context that puts them into a model and takes them out.
 
-An `Edit` is never an option of the model. `hooked(model, edits)` installs edits as TransformerLens forward hooks, restores
-every
-hook on exit, also on error, and refuses to end silently when a hook point never fired.
+An `Edit` is never an option of the model. `hooked(model, edits)` installs edits as TransformerLens forward hooks, restores the
+model's own hooks on exit, also on error, and refuses to end silently when a hook point never fired.
 """
 
 import difflib
@@ -35,8 +34,10 @@ def z_point(layer: int) -> str:
 
 
 def mlp_point(layer: int) -> str:
-    """Hook point of the MLP output, bias included, before the residual add and any LayerNorm: Float[Tensor, "batch pos
-    d_model"]."""
+    """Hook point of the MLP output, before the residual add and any LayerNorm: Float[Tensor, "batch pos d_model"].
+
+    The output bias is part of it.
+    """
     return f"blocks.{layer}.hook_mlp_out"
 
 
@@ -88,9 +89,8 @@ def hooked(model: HookedRootModule, edits: Sequence[Edit]) -> Generator[HookedRo
     if forwards and not all(fired):
         silent = edits[fired.index(False)].point
         raise HookError(
-            f"hook point {silent!r} did not fire in {forwards} forward pass(es), so its edit changed nothing; points that "
-            f"fire by "
-            f"default include {z_point(0)!r} and {mlp_point(0)!r}"
+            f"hook point {silent!r} did not fire in {forwards} forward pass(es), so its edit changed nothing; "
+            f"points that fire by default include {z_point(0)!r} and {mlp_point(0)!r}"
         )
 
 

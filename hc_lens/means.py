@@ -115,18 +115,16 @@ class ActivationMeans:
         """
         if (actual := fingerprint(model)) != self.model:
             raise MeansError(
-                f"these means belong to another model (weights {self.model[:12]}, this model's are {actual[:12]}): collect "
-                f"them with "
-                "ActivationMeans.collect(model, ...)"
+                f"these means belong to another model (weights {self.model[:12]}, this model's are {actual[:12]}): "
+                "collect them with ActivationMeans.collect(model, ...)"
             )
 
     def head_reference(self, layer: int) -> HookFunction:
-        """From `hook_z`'s activation to its reference: `*sample head d_head`, broadcastable, or one draw for each (batch,
-        pos)."""
+        """From `hook_z`'s activation to its reference, which broadcasts to it or is one draw for each (batch, pos)."""
         return self._reference(self.head, layer)
 
     def mlp_reference(self, layer: int) -> HookFunction:
-        """From `hook_mlp_out`'s activation to its reference."""
+        """From `hook_mlp_out`'s activation to its reference, likewise."""
         return self._reference(self.mlp, layer)
 
     def edits(self, units: Iterable[Unit]) -> list[Edit]:

@@ -130,8 +130,7 @@ def run_study(model: Classifier, task: Task, config: StudyConfig, out: Path, *, 
 
 
 def embedded_model(seed: int = 0) -> Classifier:
-    """The classifier of the embedded task before training: a post-LN BERT of 4 layers x 8 heads with its word-level
-    tokenizer."""
+    """The embedded task's classifier before training: a post-LN BERT, 4 layers x 8 heads, with a word-level tokenizer."""
     return new_model(synthetic_config(LABELS), tokenizer=synthetic_tokenizer(), seed=seed)
 
 
@@ -150,8 +149,13 @@ DEMO = StudyConfig(
 
 
 def strictest_core(pruned: Sequence[Pruned], smallest: int) -> CoreSummary:
-    """The core by the largest k for which at least `smallest` heads are kept by k of the n subnetworks; k = n where that
-    holds."""
+    """The core by the strictest rule, the largest k, for which k of the n subnetworks share at least `smallest` heads.
+
+    It is kept in the first run. A k below n, all of the subnetworks, is said in the log.
+
+    Raises:
+        ValueError: if even k = 1 gives fewer heads.
+    """
     n = sum(len(p.subnetworks) for p in pruned)
     for k in range(n, 0, -1):
         core = core_into(pruned, k)

@@ -31,10 +31,8 @@ class Subnetwork:
     """Frozen masks over the units of one model, with the means that stand in for the closed ones.
 
     `mask[l, h]` is whether head h of layer l stays; `mask[l, n_heads]` whether the layer's MLP does. The set operations `&`,
-    `|`,
-    `-`, `~` act on the kept units and are defined between subnetworks with the same means. `provenance` records the model and
-    data
-    fingerprints, the configuration's digest, versions and what the gates looked like; a combination's provenance is how it was
+    `|`, `-` and `~` act on the kept units; the first three need two subnetworks with the same means. `provenance` records the
+    fingerprints of model and data, the configuration's digest, versions and how the gates ended; for a combination, how it was
     made.
     """
 
@@ -132,8 +130,10 @@ class Subnetwork:
         return replace(self, mask=~self.mask, seed=None, provenance={"made by": f"~{self._label}"})
 
     def save(self, path: Path) -> Path:
-        """Write mask and provenance (a few hundred bytes) to `path`, and the means, once, to `means/<digest>.safetensors`
-        beside it."""
+        """Write mask and provenance (a few hundred bytes) to `path`.
+
+        The means go, once for all subnetworks that share them, to `means/<digest>.safetensors` beside it.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         self.means.save(path.parent / "means")
         metadata = {"means": self.means.digest, "seed": json.dumps(self.seed), "provenance": json.dumps(dict(self.provenance))}
@@ -176,9 +176,8 @@ class Subnetwork:
     def _combine(self, other: "Subnetwork", sign: str, rule: Callable[[Tensor, Tensor], Tensor]) -> "Subnetwork":
         if self.means.digest != other.means.digest:
             raise SubnetworkError(
-                f"these subnetworks have different means ({self.means.digest[:12]} and {other.means.digest[:12]}): sets of "
-                f"units can only "
-                "be combined within one model and one set of means"
+                f"these subnetworks have different means ({self.means.digest[:12]} and {other.means.digest[:12]}): "
+                "sets of units can only be combined within one model and one set of means"
             )
         label = f"({self._label}) {sign} ({other._label})"
         return replace(self, mask=rule(self.mask, other.mask), seed=None, provenance={"made by": label})

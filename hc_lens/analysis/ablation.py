@@ -112,8 +112,7 @@ def ablate(
 
     Raises:
         ValueError: for `known` with other cases or rows; for an empty group, a unit the model does not have, no groups,
-        negative `controls`, a task with a metric,
-            other data without one.
+            negative `controls`, a task with a metric, other data without one.
         LabelOrderError: if the model's labels do not fit the task.
         MeansError: for means of another model.
     """

@@ -103,9 +103,9 @@ class Ablation:
         | `control_mean`, `control_low`, `control_high` | mean and central 95 % of the excess of random sets; NaN without |
         | `control_p`          | (1 + random sets with at least this excess) / (1 + random sets); NaN without      |
 
-        On the accuracy scale a summed effect can exceed what there is to lose, which no joint effect can: a row is
-        floor-limited if full - summed is below the floor or the joint accuracy within `FLOOR_MARGIN` of it. The margin has no
-        floor.
+        On the accuracy scale, unlike on the margin's, there is a floor: a summed effect can exceed what there is to lose, a
+        joint effect cannot. A row is floor-limited if full - summed is below the floor or the joint accuracy within
+        `FLOOR_MARGIN` of it.
         """
         names = [name for name, units in self.groups.items() if len(units) > 1]
         rows: list[dict[str, object]] = []

@@ -14,8 +14,10 @@ _FULL = "full"
 
 
 def to_tensors(ablation: Ablation) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors by `<scale>/<units>` (`full` for the full model), Float[Tensor, " row"], and metadata that `from_tensors`
-    reads."""
+    """An ablation's rows as tensors `<scale>/<units>`, Float[Tensor, " row"], and the metadata that `from_tensors` reads.
+
+    The units of the full model's rows are called `full`.
+    """
     rows = {_FULL: ablation.full} | {name_of(units): values for units, values in ablation.ablated.items()}
     tensors = {f"{scale}/{name}": torch.from_numpy(v.copy()) for name, values in rows.items() for scale, v in values.items()}
     metadata = {

@@ -34,8 +34,9 @@ def prune(
     seeds: Sequence[int] = range(42, 54),
     loss: Loss | None = None,
 ) -> PruneResult:
-    """Train hard-concrete gates on the frozen model, one run per seed, and cut each to a subnetwork (The Heuristic Core,
-    section 4).
+    """Train hard-concrete gates on the frozen model, one run per seed, and cut each to a subnetwork.
+
+    The method is that of The Heuristic Core, section 4.
 
     Args:
         data: a split, encoded rows, or, for a plain language model, token ids `Int[Tensor, "row pos"]`.

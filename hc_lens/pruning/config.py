@@ -71,8 +71,10 @@ class PruneConfig:
 
     @classmethod
     def desk(cls, sparsity: float = 0.5, steps: int = 600) -> "PruneConfig":
-        """The short recipe, which decides gates in hundreds of steps: log_alpha from 2, no decay, closed-form sparsity,
-        top-k."""
+        """The short recipe, which decides gates in hundreds of steps.
+
+        log_alpha starts from 2, without decay; sparsity in closed form, its target reached at 85 % of the steps; top-k masks.
+        """
         return cls(sparsity=sparsity, steps=steps, ramp_steps=round(0.85 * steps))
 
     @classmethod
@@ -80,8 +82,7 @@ class PruneConfig:
         """Every setting of The Heuristic Core: W = 6500 + 50 S and T = W + 6 S steps for S = 100 `sparsity`.
 
         Includes what the paper's code does and its text does not say: weight decay on log_alpha and multipliers, joint
-        clipping,
-        dropout on, four gate draws a step.
+        clipping, dropout on, four gate draws a step.
         """
         percent = 100 * sparsity
         ramp = round(6500 + 50 * percent)

@@ -28,10 +28,9 @@ def kl_to_full(
     batch_size: int = 128,
     dtype: torch.dtype | None = None,
 ) -> Loss:
-    """KL(full model || gated model) at temperature 1; the full model's log-probabilities are computed here, once, for these
-    rows.
+    """The loss KL(full model || gated model) at temperature 1, in nats, for batches of these rows.
 
-    The full model runs without dropout, whatever mode the model is in.
+    The full model's log-probabilities are computed here, once, without dropout whatever mode the model is in.
 
     Raises:
         ValueError: for a model whose output is not one row of class logits per row of the batch.
@@ -46,9 +45,8 @@ def kl_to_full(
                 logits = run_batch(model, encoded.batch(part).to(device))
                 if logits.ndim != 2:
                     raise ValueError(
-                        f"{type(model).__name__} returns {tuple(logits.shape)}, not (batch, label) logits: give prune a "
-                        f"loss(output, batch) "
-                        "that returns one value per row"
+                        f"{type(model).__name__} returns {tuple(logits.shape)}, not (batch, label) logits: "
+                        "give prune a loss(output, batch) that returns one value per row"
                     )
                 if teacher is None:
                     teacher = torch.full((len(encoded), logits.shape[1]), torch.nan, device=device)

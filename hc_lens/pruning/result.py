@@ -54,14 +54,12 @@ def warnings_for(seed: int, config: PruneConfig, trained: float, undecided: floa
     found: list[str] = []
     if abs(trained - config.sparsity) > MISSED:
         found.append(
-            f"seed {seed}: trained sparsity {trained:.3f} misses the target {config.sparsity} by more than {MISSED:.0%} "
-            f"points; raise "
-            "lr_multipliers or steps"
+            f"seed {seed}: trained sparsity {trained:.3f} misses the target {config.sparsity} "
+            f"by more than {MISSED:.0%} points; raise lr_multipliers or steps"
         )
     if undecided > UNDECIDED_SHARE:
         found.append(
             f"seed {seed}: {undecided:.0%} of the gates are undecided (|log_alpha| < 1.6), so the mask depends on the cut; "
-            f"train longer "
-            "or raise lr_gates"
+            "train longer or raise lr_gates"
         )
     return found

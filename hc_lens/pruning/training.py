@@ -1,5 +1,4 @@
-"""The loop that trains gates: several runs in one forward pass, each with its own draws, data order, clipping and
-multipliers."""
+"""Gates in training: several runs in one forward pass, each with its own draws, data order, clipping and multipliers."""
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -153,9 +152,9 @@ class GateTraining:
         bad = ~self.history[: self.taken, :, HISTORY.index("loss")].isfinite().all(1).cpu()
         if bad.any():
             raise PruneError(
-                f"the loss was NaN or infinite at pruning step {int(bad.nonzero()[0])}: lower lr_gates "
-                f"({self.config.lr_gates}) or "
-                f"lr_multipliers ({self.config.lr_multipliers}), or use precision 'fp32' (now {self.config.precision!r})"
+                f"the loss was NaN or infinite at pruning step {int(bad.nonzero()[0])}: "
+                f"lower lr_gates ({self.config.lr_gates}) or lr_multipliers ({self.config.lr_multipliers}), "
+                f"or use precision 'fp32' (now {self.config.precision!r})"
             )
 
     def _micro(self, k: int, micro: int, target: float) -> tuple[Float[Tensor, " run"], Float[Tensor, " run"]]:
