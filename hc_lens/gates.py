@@ -36,25 +36,25 @@ class HardConcrete:
 
     def noise(
         self, shape: tuple[int, ...], generator: torch.Generator, device: torch.device | None = None
-    ) -> Float[Tensor, "..."]:
+    ) -> Float[Tensor, "*gates"]:
         """u ~ U(eps, 1 - eps), drawn on the generator's device (the CPU, so that CPU and CUDA runs see the same draws)."""
         u = torch.rand(shape, generator=generator, device=generator.device)
         return (self.eps + (1 - 2 * self.eps) * u).to(device or generator.device)
 
-    def sample(self, log_alpha: Float[Tensor, "*unit"], u: Float[Tensor, "*unit"]) -> Float[Tensor, "*unit"]:
+    def sample(self, log_alpha: Float[Tensor, "*gates"], u: Float[Tensor, "*gates"]) -> Float[Tensor, "*gates"]:
         """Gate values in [0, 1] for uniform noise `u`, differentiable in `log_alpha`."""
         s = torch.sigmoid((torch.log(u) - torch.log1p(-u) + log_alpha) / self.beta)
         return (s * (self.zeta - self.gamma) + self.gamma).clamp(0, 1)
 
-    def p_closed(self, log_alpha: Float[Tensor, "*unit"]) -> Float[Tensor, "*unit"]:
+    def p_closed(self, log_alpha: Float[Tensor, "*gates"]) -> Float[Tensor, "*gates"]:
         """P(g = 0) = sigmoid(beta ln(-gamma / zeta) - log_alpha)."""
         return torch.sigmoid(self.beta * math.log(-self.gamma / self.zeta) - log_alpha)
 
-    def p_open(self, log_alpha: Float[Tensor, "*unit"]) -> Float[Tensor, "*unit"]:
+    def p_open(self, log_alpha: Float[Tensor, "*gates"]) -> Float[Tensor, "*gates"]:
         """P(g > 0) = 1 - P(g = 0): each gate's part of the expected L0 norm (Louizos et al., equation 12)."""
         return 1 - self.p_closed(log_alpha)
 
-    def deterministic(self, log_alpha: Float[Tensor, "*unit"]) -> Float[Tensor, "*unit"]:
+    def deterministic(self, log_alpha: Float[Tensor, "*gates"]) -> Float[Tensor, "*gates"]:
         """The gate without noise: sigmoid(log_alpha) stretched and clipped (Louizos et al., equation 13)."""
         return (torch.sigmoid(log_alpha) * (self.zeta - self.gamma) + self.gamma).clamp(0, 1)
 
@@ -147,6 +147,6 @@ def discretise(
     return two_stage(log_alpha, log_alpha.shape[-1] - 1, sparsity, concrete or HardConcrete())
 
 
-def undecided(log_alpha: Float[Tensor, "*run layer unit"]) -> Float[Tensor, "*run"]:
+def undecided(log_alpha: Float[Tensor, "*runs layer unit"]) -> Float[Tensor, "*runs"]:
     """Share of gates with |log_alpha| < 1.6."""
     return (log_alpha.abs() < UNDECIDED).flatten(-2).to(log_alpha.dtype).mean(-1)

@@ -3,20 +3,37 @@
 A unit is an attention head or a whole MLP. `Head(4, 0)` prints as `L4.H0`, `Mlp(4)` as `L4.MLP`; `parse` reads both back.
 NamedTuples of different arity, so that a head never compares equal to an MLP.
 
-Axis names (jaxtyping):
+Axis names (jaxtyping; a starred name stands for any number of axes):
 
-| axis      | meaning                                                             |
-|-----------|---------------------------------------------------------------------|
-| `run`     | pruning runs (seeds) trained together                                 |
-| `layer`   | blocks of the model                                                  |
-| `head`    | attention heads of a block                                           |
-| `unit`    | gated units of a block: its heads in order, then its MLP (head + 1)  |
-| `batch`   | rows of a batch                                                      |
-| `pos`     | token positions of a row, padding included                           |
-| `row`     | rows of a split, in the order of the data                            |
-| `label`   | output classes of a classifier                                       |
-| `d_head`  | width of one head's context vector                                   |
-| `d_model` | width of the residual stream                                         |
+| axis                     | meaning                                                                    |
+|--------------------------|----------------------------------------------------------------------------|
+| `layer`                  | blocks of the model                                                        |
+| `head`                   | attention heads of a block                                                 |
+| `unit`                   | gated units of a block: its heads in order, then its MLP (head + 1)        |
+| `part`                   | the units of a block that one cut looks at: its heads, or its MLP          |
+| `label`                  | output classes of a classifier                                             |
+| `d_model`                | width of the residual stream                                               |
+| `d_head`                 | width of one head's context vector                                         |
+| `d_mlp`                  | width of an MLP's hidden layer                                             |
+| `head_d_head`            | all heads' context vectors side by side; `three_head_d_head`: Q, K, V so   |
+| `row`                    | rows of a split, in the order of the data                                  |
+| `batch`                  | rows of a batch; of runs trained together, run after run                   |
+| `pos`                    | token positions of a row, padding included; `wider`: with more padding     |
+| `token`                  | tokens of all rows end to end, without padding                             |
+| `mask_batch`, `mask_pos` | `batch` and `pos` of a mask not yet known to fit its ids; `type_` likewise |
+| `run`                    | pruning runs (seeds) trained together or compared                          |
+| `step`                   | optimiser steps                                                            |
+| `micro`                  | micro-batches of a run: every step has `accumulation` of them              |
+| `column`                 | columns of a table, such as those of a pruning history                     |
+| `draw`                   | bootstrap samples or permutations                                          |
+| `group`                  | sets of units whose ablations are compared                                 |
+| `value`, `other`         | two samples of numbers whose means are compared                            |
+| `*sample`                | none, positions, or pooled samples: see `ActivationMeans.kind`             |
+| `*gates`                 | gates of any shape, each on its own                                        |
+| `*runs`                  | gates of one run (no axis) or of several                                   |
+| `*broadcast`             | axes of size 1 beside a gate, so that it multiplies an activation          |
+| `*output`                | what a model or a metric returns for each row                              |
+| `*columns`               | what belongs to a row and is resampled with it                             |
 """
 
 import re
