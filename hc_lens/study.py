@@ -6,18 +6,19 @@ where an earlier one was stopped and computes nothing twice.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
+import torch
 
 from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_tokenizer
 from hc_lens.data.task import Task
 from hc_lens.forward import Precision
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate
-from hc_lens.models import Classifier, new_model
+from hc_lens.models import Classifier, fingerprint, new_model
 from hc_lens.pruning import PruneConfig
 from hc_lens.report import CoreSummary, ReportInputs, headline, read, write_report
 from hc_lens.runs import Run
@@ -47,7 +48,7 @@ class StudyConfig:
         seeds: one subnetwork each, at every sparsity.
         checkpoint_rows, evaluation_rows, ablation_rows: rows of each case that checkpoints, subnetworks and ablations are
             scored on; None for all.
-        means_rows: training rows that the means are collected on.
+        means_rows: random training rows that the means are collected on (the paper's were the first 100,000).
         controls: random layer-matched head sets that each joint ablation is compared with.
         smallest_core: the core is what all subnetworks keep; if that is fewer heads than this, the strictest k-of-n rule that
             gives as many, which the report states.
@@ -176,13 +177,16 @@ def costliest(singles: pd.DataFrame, core: Sequence[Head], top: int) -> tuple[He
 
 
 def _means(model: Classifier, task: Task, config: StudyConfig, out: Path) -> ActivationMeans:
-    """The means, collected once: later calls read them back."""
-    spec = {"model": str(out / "finetune"), "rows": config.means_rows, "train": asdict(config.train), "task": task.fingerprint}
+    """The means over a random sample of the training rows (which may come sorted by source), collected once and read back."""
+    length = config.train.max_length
+    spec = {"model": fingerprint(model), "data": task.train.fingerprint, "rows": config.means_rows, "max_length": length}
     run = Run.at(out / "means", "means", spec)
     with run.locked():
         if run.finished:
             return ActivationMeans.load(next(run.path.glob("*.safetensors")))
-        means = ActivationMeans.collect(model, task.train, max_rows=config.means_rows, max_length=config.train.max_length)
+        shuffled = torch.randperm(len(task.train), generator=torch.Generator().manual_seed(0))
+        sample = task.train.take(shuffled[: config.means_rows].tolist(), name="train sample")
+        means = ActivationMeans.collect(model, sample, max_rows=None, max_length=length)
         means.save(run.path)
         run.finish()
         return means
