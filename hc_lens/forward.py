@@ -1,19 +1,21 @@
 """What a caller has (a split, encoded rows, token ids) as batches, and a batch through any hooked model."""
 
 import inspect
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Literal, cast
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded, encode, encode_tokens
 from hc_lens.data.task import Split
+from hc_lens.models import fused
 
 Inputs = Split | Encoded | Tensor
 """Sentence pairs, encoded rows, or token ids `Int[Tensor, "row pos"]` without padding (a plain language model's data)."""
-
 
 Precision = Literal["fp32", "bf16"]
 """Of matrix products and attention; the residual stream, LayerNorm, losses and scores are always fp32."""
@@ -59,6 +61,28 @@ def run_batch(model: HookedRootModule, batch: Batch) -> Float[Tensor, "batch *ou
     return cast(Tensor, model(batch.input_ids, **{name: value for name, value in optional.items() if name in accepted}))
 
 
-def device_of(model: torch.nn.Module) -> torch.device:
+def device_of(model: nn.Module) -> torch.device:
     """Where the model's weights are."""
     return next(model.parameters()).device
+
+
+@contextmanager
+def inference(model: HookedRootModule, precision: Precision = "fp32") -> Generator[None]:
+    """Eval mode, no gradients and fused weights; what was so before is restored, also on error.
+
+    Weights are packed once on entry: many passes under one `inference` share it.
+    """
+    with mode(model, training=False), torch.no_grad(), fused(model, dtype=dtype_of(precision)):
+        yield
+
+
+@contextmanager
+def mode(model: nn.Module, *, training: bool) -> Generator[None]:
+    """Train or eval mode; each module's own mode is restored, also on error."""
+    before = [(module, module.training) for module in model.modules()]
+    try:
+        model.train(training)
+        yield
+    finally:
+        for module, its in before:
+            module.training = its

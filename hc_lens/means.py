@@ -15,10 +15,10 @@ from torch import Tensor
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
-from hc_lens.data.batches import Encoded
-from hc_lens.forward import Inputs, device_of, inputs_of, run_batch
-from hc_lens.hooks import Edit, HookFunction, captured, mlp_point, z_point
-from hc_lens.models import fingerprint, fused
+from hc_lens.accumulate import Accumulator, accumulate
+from hc_lens.forward import Inputs, inputs_of
+from hc_lens.hooks import Edit, HookFunction, mlp_point, z_point
+from hc_lens.models import fingerprint
 from hc_lens.runs import atomic_path
 from hc_lens.units import Head, Unit, require_in_model
 
@@ -96,12 +96,12 @@ class ActivationMeans:
         encoded = inputs_of(model, data, max_length)
         rows = range(min(len(encoded), max_rows or len(encoded)))
         n_layers = cast(int, model.cfg.n_layers)
-        totals = _Totals(n_layers, by_position=kind == "position", pool=pool if kind == "resample" else 0, seed=seed)
-        _stream(model, encoded, rows, batch_size, totals)
-        head, mlp = totals.freeze()
+        seen = Accumulator(n_layers, by_position=kind == "position", pool=pool if kind == "resample" else 0, seed=seed)
+        accumulate(model, encoded, rows, batch_size, seen)
+        head, mlp = seen.freeze()
         if kind == "zero":
             head, mlp = torch.zeros_like(head), torch.zeros_like(mlp)
-        return cls(kind, head, mlp, totals.tokens, fingerprint(model), f"{encoded.fingerprint}[:{len(rows)}]", seed)
+        return cls(kind, head, mlp, seen.tokens, fingerprint(model), f"{encoded.fingerprint}[:{len(rows)}]", seed)
 
     def to(self, device: torch.device) -> "ActivationMeans":
         """The same means on another device."""
@@ -211,88 +211,6 @@ class ActivationMeans:
             return values[index.to(values.device)].to(activation.device)
 
         return resampled
-
-
-class _Totals:
-    """Streaming float64 sums over real positions; frozen into means at the end."""
-
-    def __init__(self, n_layers: int, *, by_position: bool, pool: int, seed: int) -> None:
-        self.points = [(z_point(layer), mlp_point(layer)) for layer in range(n_layers)]
-        self.by_position = by_position
-        self.pool = pool
-        self.generator = torch.Generator().manual_seed(seed)
-        self.sums: dict[str, Tensor] = {}
-        self.counts: Tensor | None = None
-        self.tokens = 0
-        self.kept: dict[str, Tensor] = {}
-        self.keys: Tensor | None = None
-
-    def update(self, seen: dict[str, Tensor], mask: Tensor) -> None:
-        real = mask.bool()
-        self.tokens += int(real.sum())
-        self._count(real)
-        chosen = self._choose(real) if self.pool else None
-        for point, activation in seen.items():
-            kept = torch.where(real.view(*real.shape, *(1,) * (activation.ndim - 2)), activation, 0).sum(0, dtype=torch.float64)
-            if point in self.sums and len(kept) > len(self.sums[point]):
-                self.sums[point] = _padded(self.sums[point], len(kept))
-            elif point in self.sums:
-                kept = _padded(kept, len(self.sums[point]))
-            self.sums[point] = kept + self.sums.get(point, 0)
-            if chosen is not None:
-                new = torch.cat([self.kept[point], activation[real]]) if point in self.kept else activation[real]
-                self.kept[point] = new[chosen.to(new.device)]
-
-    def freeze(self) -> tuple[Tensor, Tensor]:
-        if self.pool:
-            stacked = [torch.stack([self.kept[pair[i]] for pair in self.points]).float().cpu() for i in (0, 1)]
-            return stacked[0], stacked[1]
-        head, mlp = (torch.stack([self._mean(pair[i]) for pair in self.points]).float().cpu() for i in (0, 1))
-        return head, mlp
-
-    def _mean(self, point: str) -> Tensor:
-        total = self.sums[point].sum(0) / self.tokens
-        if not self.by_position:
-            return total
-        assert self.counts is not None
-        counts = self.counts.view(-1, *(1,) * total.ndim)
-        # Positions no row reached have no mean of their own: they get the overall one.
-        return torch.where(counts > 0, self.sums[point] / counts.clamp(min=1), total)
-
-    def _count(self, real: Tensor) -> None:
-        counts = real.sum(0)
-        if self.counts is None:
-            self.counts = counts
-            return
-        length = max(len(counts), len(self.counts))
-        self.counts = _padded(self.counts, length) + _padded(counts, length)
-
-    def _choose(self, real: Tensor) -> Tensor:
-        # A random key for every token; the pool is the tokens with the smallest keys: a uniform sample of the stream.
-        new = torch.rand(int(real.sum()), generator=self.generator)
-        keys = new if self.keys is None else torch.cat([self.keys, new])
-        chosen = keys.argsort()[: self.pool]
-        self.keys = keys[chosen]
-        return chosen
-
-
-def _padded(tensor: Tensor, length: int) -> Tensor:
-    return torch.cat([tensor, tensor.new_zeros(length - len(tensor), *tensor.shape[1:])])
-
-
-@torch.no_grad()
-def _stream(model: HookedRootModule, encoded: Encoded, rows: range, batch_size: int, totals: _Totals) -> None:
-    device, training = device_of(model), model.training
-    model.eval()
-    try:
-        with fused(model), captured(model, [point for pair in totals.points for point in pair]) as seen:
-            order = sorted(rows, key=lambda row: int(encoded.lengths[row]))
-            for start in range(0, len(order), batch_size):
-                batch = encoded.batch(order[start : start + batch_size]).to(device)
-                run_batch(model, batch)
-                totals.update(seen, batch.attention_mask)
-    finally:
-        model.train(training)
 
 
 def _replace_heads(heads: list[int], reference: HookFunction) -> HookFunction:

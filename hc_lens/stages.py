@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
-import torch
 from transformer_lens import HookedRootModule
 
 from hc_lens.analysis import (
@@ -25,14 +24,13 @@ from hc_lens.analysis import (
     spearman,
 )
 from hc_lens.analysis.stored import from_tensors, to_tensors
-from hc_lens.data.batches import Encoded
 from hc_lens.data.task import Task
-from hc_lens.forward import Inputs, Precision, dtype_of, inputs_of
+from hc_lens.forward import Inputs, Precision, inputs_of
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
-from hc_lens.pruning import Loss, PruneConfig, PruneResult, prune
-from hc_lens.pruning.objective import kl_to_full
+from hc_lens.pruning import PruneConfig, PruneResult, prune
+from hc_lens.pruning.objective import imitation
 from hc_lens.pruning.training import data_order, runs_together
 from hc_lens.report import CoreSummary, ReportInputs
 from hc_lens.runs import Run, RunError, digest
@@ -85,19 +83,14 @@ def prune_into(
     with run.locked():
         missing = [seed for seed in seeds if not _subnetwork_file(run, seed).exists()]
         if missing:
-            loss = _shared_loss(model, encoded, config, missing)
+            # The full model's predictions, computed once for all groups of seeds.
+            loss = imitation(model, encoded, config, [data_order(encoded, config, seed) for seed in missing])
             together = runs_together(model, encoded, config)
             for start in range(0, len(missing), together):
                 _keep(run, prune(model, encoded, means, config, missing[start : start + together], loss))
         if not run.finished:
             run.finish()
     return open_pruned(directory)
-
-
-def _shared_loss(model: HookedRootModule, encoded: Encoded, config: PruneConfig, seeds: Sequence[int]) -> Loss:
-    """The full model's predictions, computed once for all groups of seeds."""
-    visited = torch.unique(torch.cat([data_order(encoded, config, seed).flatten() for seed in seeds]))
-    return kl_to_full(model, encoded, visited, dtype=dtype_of(config.precision))
 
 
 def _keep(run: Run, result: PruneResult) -> None:

@@ -12,9 +12,10 @@ from hc_lens.analysis.controls import layer_matched_sets
 from hc_lens.analysis.effects import Ablation, UnitSet, name_of
 from hc_lens.analysis.measure import Measure, Metric, on_data, on_task
 from hc_lens.data.task import Task
-from hc_lens.forward import Inputs, Precision, inputs_of
+from hc_lens.forward import Inputs, Precision, inference, inputs_of
 from hc_lens.hooks import Edit
-from hc_lens.metrics import inference, progress, read_rows, read_rows_of_each
+from hc_lens.metrics import read_rows, read_rows_of_each
+from hc_lens.progress import progress
 from hc_lens.units import Head, Mlp, Unit, require_in_model
 
 Groups = Sequence[Collection[Unit]] | Mapping[str, Collection[Unit]]

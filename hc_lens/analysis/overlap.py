@@ -69,7 +69,10 @@ def mlp_frequency(subnetworks: Sequence[Masked]) -> pd.DataFrame:
     Raises:
         ValueError: for no subnetworks, or subnetworks of models of different shape.
     """
-    kept = kept_units(subnetworks)[:, :, -1]
+    return _mlp_frequency(kept_units(subnetworks)[:, :, -1])
+
+
+def _mlp_frequency(kept: Bool[np.ndarray, "run layer"]) -> pd.DataFrame:
     return pd.DataFrame({"layer": np.arange(kept.shape[1]), "count": kept.sum(0), "of": kept.shape[0]})
 
 
@@ -155,8 +158,7 @@ class Core:
     @property
     def mlps(self) -> pd.DataFrame:
         """MLPs kept: `layer`, `count`, `of`."""
-        kept = self.kept[:, :, -1]
-        return pd.DataFrame({"layer": np.arange(kept.shape[1]), "count": kept.sum(0), "of": self.n})
+        return _mlp_frequency(self.kept[:, :, -1])
 
     @property
     def pruned_mlps(self) -> tuple[Mlp, ...]:

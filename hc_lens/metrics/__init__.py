@@ -1,10 +1,9 @@
 """How a model, full or ablated, does on a task: predictions, scores per case, and their statistics."""
 
+from hc_lens.forward import inference as inference
 from hc_lens.metrics.cases import EncodedCases as EncodedCases
 from hc_lens.metrics.cases import encode_cases as encode_cases
-from hc_lens.metrics.forward_rows import inference as inference
 from hc_lens.metrics.forward_rows import predict as predict
-from hc_lens.metrics.forward_rows import progress as progress
 from hc_lens.metrics.forward_rows import read_rows as read_rows
 from hc_lens.metrics.forward_rows import read_rows_of_each as read_rows_of_each
 from hc_lens.metrics.scores import CaseScores as CaseScores
@@ -22,3 +21,4 @@ from hc_lens.metrics.statistics import kl_to_full as kl_to_full
 from hc_lens.metrics.statistics import percentile_interval as percentile_interval
 from hc_lens.metrics.statistics import wilson_interval as wilson_interval
 from hc_lens.metrics.table import evaluate as evaluate
+from hc_lens.progress import progress as progress

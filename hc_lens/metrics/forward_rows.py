@@ -1,20 +1,15 @@
 """The one forward loop: rows through a hooked model, with edits, back in row order."""
 
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 
-import torch
 from jaxtyping import Float
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from torch import Tensor, nn
+from torch import Tensor
 from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch
-from hc_lens.forward import Inputs, Precision, device_of, dtype_of, inputs_of, run_batch
+from hc_lens.forward import Inputs, Precision, device_of, inference, inputs_of, run_batch
 from hc_lens.hooks import Edit, captured, hooked
-from hc_lens.models import fused
 from hc_lens.models.resume import can_resume, residual_point, resumed
 
 
@@ -39,26 +34,6 @@ def predict(
     batches = list(inputs_of(model, data, max_length).batches(batch_size))
     with inference(model, precision):
         return read_rows(model, batches, lambda logits, batch: logits, edits)
-
-
-@contextmanager
-def inference(model: HookedRootModule, precision: Precision = "fp32") -> Generator[None]:
-    """Eval mode, no gradients and fused weights; each module's train mode is restored, also on error.
-
-    Weights are packed once on entry: many passes under one `inference` share it.
-    """
-    training = [module for module in model.modules() if module.training]
-    with ExitStack() as restore:
-        restore.callback(_set_training, training)
-        model.eval()
-        restore.enter_context(torch.no_grad())
-        restore.enter_context(fused(model, dtype=dtype_of(precision)))
-        yield
-
-
-def _set_training(modules: Iterable[nn.Module]) -> None:
-    for module in modules:
-        module.training = True
 
 
 Read = Callable[[Tensor, Batch], Tensor]
@@ -143,24 +118,3 @@ class _Rows:
         if self._values is None:
             raise ValueError("there are no batches to run: give at least one row")
         return self._values
-
-
-@contextmanager
-def progress(description: str, total: int) -> Generator[Callable[[], None]]:
-    """A progress bar with rate and time left on standard error, advanced by calling what it yields; silent off a terminal."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(description, total=total, rate="")
-
-        def advance() -> None:
-            speed = bar.tasks[task].speed
-            bar.update(task, advance=1, rate="" if speed is None else f"{speed:.2f}/s")
-
-        yield advance

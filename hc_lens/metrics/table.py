@@ -10,12 +10,13 @@ from torch import Tensor
 from transformer_lens import HookedRootModule
 
 from hc_lens.data.task import Task
-from hc_lens.forward import Precision
+from hc_lens.forward import Precision, inference
 from hc_lens.hooks import Edit
 from hc_lens.metrics.cases import EncodedCases, encode_cases
-from hc_lens.metrics.forward_rows import inference, progress, read_rows
+from hc_lens.metrics.forward_rows import read_rows
 from hc_lens.metrics.scores import confidence, label_order, labels_of
 from hc_lens.metrics.statistics import agreement, calibration_error, kl_to_full
+from hc_lens.progress import progress
 
 
 @runtime_checkable

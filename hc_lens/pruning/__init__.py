@@ -5,17 +5,17 @@ from collections.abc import Sequence
 import pandas as pd
 import torch
 from jaxtyping import Float
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Encoded
-from hc_lens.forward import Inputs, dtype_of, inputs_of
+from hc_lens.forward import Inputs, inputs_of
 from hc_lens.gates import UNDECIDED, discretise, undecided
 from hc_lens.means import ActivationMeans
+from hc_lens.progress import progress
 from hc_lens.provenance import provenance
 from hc_lens.pruning.config import PruneConfig
-from hc_lens.pruning.objective import Loss, kl_to_full
+from hc_lens.pruning.objective import Loss, imitation
 from hc_lens.pruning.result import PruneResult, warnings_for
 from hc_lens.pruning.training import HISTORY, GateTraining, PruneError, data_order, runs_together
 from hc_lens.runs import digest
@@ -54,35 +54,33 @@ def prune(
     encoded = inputs_of(model, data, config.max_length)
     orders = {seed: data_order(encoded, config, seed) for seed in seeds}
     if loss is None:
-        visited = torch.unique(torch.cat([order.flatten() for order in orders.values()]))
-        loss = kl_to_full(model, encoded, visited, dtype=dtype_of(config.precision))
+        loss = imitation(model, encoded, config, list(orders.values()))
     together = runs_together(model, encoded, config)
     trained: list[tuple[Tensor, Tensor]] = []
-    with _progress() as progress:
-        for start in range(0, len(seeds), together):
-            chunk = list(seeds[start : start + together])
-            training = GateTraining(model, encoded, means, config, chunk, loss, [orders[seed] for seed in chunk])
-            trained.append(_train(training, progress, f"prune {config.sparsity:g}, seeds {chunk[0]}..{chunk[-1]}"))
+    for start in range(0, len(seeds), together):
+        chunk = list(seeds[start : start + together])
+        training = GateTraining(model, encoded, means, config, chunk, loss, [orders[seed] for seed in chunk])
+        trained.append(_train(training, f"prune {config.sparsity:g}, seeds {chunk[0]}..{chunk[-1]}"))
     log_alpha = torch.cat([alpha for alpha, _ in trained])
     history = torch.cat([history for _, history in trained], dim=1)
     return _result(config, seeds, means, encoded, log_alpha, history)
 
 
-def _train(
-    training: GateTraining, progress: Progress, title: str
-) -> tuple[Float[Tensor, "run layer unit"], Float[Tensor, "step run column"]]:
-    task = progress.add_task(title, total=training.config.steps, state="")
-    with training:
-        for step in range(training.config.steps):
+def _train(training: GateTraining, title: str) -> tuple[Float[Tensor, "run layer unit"], Float[Tensor, "step run column"]]:
+    steps = training.config.steps
+    with progress(title, steps) as advance, training:
+        for step in range(steps):
             training.step()
-            if (step + 1) % CHECK_EVERY == 0 or step + 1 == training.config.steps:
+            if (step + 1) % CHECK_EVERY == 0 or step + 1 == steps:
                 training.require_finite()
-                latest = dict(zip(HISTORY, training.history[step].mean(0).tolist(), strict=True))
-                state = "sparsity {sparsity:.3f} of {target:.3f}  loss {loss:.4f}  lambda {lambda1:.2f}, {lambda2:.2f}".format(
-                    **latest
-                )
-                progress.update(task, completed=step + 1, state=state)
+                advance(step % CHECK_EVERY + 1, _state(training.history[step]))
     return training.log_alpha.detach().cpu(), training.history.cpu()
+
+
+def _state(latest: Float[Tensor, "run column"]) -> str:
+    """How gates in training are, on average over runs."""
+    means = dict(zip(HISTORY, latest.mean(0).tolist(), strict=True))
+    return "sparsity {sparsity:.3f} of {target:.3f}  loss {loss:.4f}  lambda {lambda1:.2f}, {lambda2:.2f}".format(**means)
 
 
 def _result(
@@ -132,15 +130,3 @@ def _history_table(seeds: Sequence[int], history: Float[Tensor, "step run column
         frame.insert(0, "seed", seed)
         frame.insert(1, "step", range(len(frame)))
     return pd.concat(frames, ignore_index=True)
-
-
-def _progress() -> Progress:
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[state]}"),
-    )
-    progress.disable = not progress.console.is_terminal
-    return progress

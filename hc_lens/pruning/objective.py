@@ -1,6 +1,6 @@
 """What gates minimise: a divergence from the full model, or any per-row loss, plus the Lagrangian that holds the sparsity."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -8,8 +8,9 @@ from torch import Tensor
 from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded
-from hc_lens.forward import device_of, run_batch
+from hc_lens.forward import device_of, dtype_of, mode, run_batch
 from hc_lens.models import fused
+from hc_lens.pruning.config import PruneConfig
 
 Loss = Callable[[Tensor, Batch], Tensor]
 """From the model's output and the batch to a loss for each row: Float[Tensor, " batch"]."""
@@ -35,24 +36,20 @@ def kl_to_full(
     Raises:
         ValueError: for a model whose output is not one row of class logits per row of the batch.
     """
-    device, training = device_of(model), model.training
+    device = device_of(model)
     teacher: Tensor | None = None
     order = rows[encoded.lengths[rows].argsort(descending=True, stable=True)]
-    model.eval()
-    try:
-        with fused(model, dtype=dtype):
-            for part in order.split(batch_size):
-                logits = run_batch(model, encoded.batch(part).to(device))
-                if logits.ndim != 2:
-                    raise ValueError(
-                        f"{type(model).__name__} returns {tuple(logits.shape)}, not (batch, label) logits: "
-                        "give prune a loss(output, batch) that returns one value per row"
-                    )
-                if teacher is None:
-                    teacher = torch.full((len(encoded), logits.shape[1]), torch.nan, device=device)
-                teacher[part.to(device)] = logits.float().log_softmax(-1)
-    finally:
-        model.train(training)
+    with mode(model, training=False), fused(model, dtype=dtype):
+        for part in order.split(batch_size):
+            logits = run_batch(model, encoded.batch(part).to(device))
+            if logits.ndim != 2:
+                raise ValueError(
+                    f"{type(model).__name__} returns {tuple(logits.shape)}, not (batch, label) logits: "
+                    "give prune a loss(output, batch) that returns one value per row"
+                )
+            if teacher is None:
+                teacher = torch.full((len(encoded), logits.shape[1]), torch.nan, device=device)
+            teacher[part.to(device)] = logits.float().log_softmax(-1)
     assert teacher is not None
     known = teacher
 
@@ -60,6 +57,14 @@ def kl_to_full(
         return kl_divergence(known[batch.rows], output.float().log_softmax(-1))
 
     return loss
+
+
+def imitation(
+    model: HookedRootModule, encoded: Encoded, config: PruneConfig, orders: Sequence[Int[Tensor, "micro batch"]]
+) -> Loss:
+    """`kl_to_full` for the rows that these data orders visit, in the configuration's precision: what `prune` minimises."""
+    visited = torch.unique(torch.cat([order.flatten() for order in orders]))
+    return kl_to_full(model, encoded, visited, dtype=dtype_of(config.precision))
 
 
 def lagrangian(target: float, sparsity: Float[Tensor, " run"], multipliers: Float[Tensor, "run 2"]) -> Float[Tensor, " run"]:

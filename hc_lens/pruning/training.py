@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded, move, shuffled_rows
-from hc_lens.forward import device_of, dtype_of, run_batch
+from hc_lens.forward import device_of, dtype_of, mode, run_batch
 from hc_lens.gates import HardConcrete, gate_edits, undecided
 from hc_lens.hooks import hooked
 from hc_lens.means import ActivationMeans
@@ -40,14 +40,13 @@ def stream(seed: int, fixed: int | None, which: int) -> torch.Generator:
 @contextmanager
 def frozen(model: nn.Module, *, dropout: bool) -> Generator[None]:
     """No weight requires a gradient; train mode only if `dropout`. Both are restored, also on error."""
-    training, required = model.training, [p for p in model.parameters() if p.requires_grad]
+    required = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         for parameter in required:
             parameter.requires_grad_(False)
-        model.train(dropout)
-        yield
+        with mode(model, training=dropout):
+            yield
     finally:
-        model.train(training)
         for parameter in required:
             parameter.requires_grad_(True)
 
