@@ -6,6 +6,7 @@ import math
 import os
 import re
 import secrets
+import stat
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,7 +32,7 @@ class RunError(ValueError):
 def atomic_path(path: Path) -> Generator[Path, None, None]:
     """Yield a temporary path beside `path`; on success it is fsynced and takes `path`'s place, on any error it is removed.
 
-    Parent directories are made.
+    Parent directories are made. The file gets the permissions that the umask gives to any new file, whatever wrote it.
 
     Raises:
         OSError: naming `path`, when the disk is full or not writable; what `path` held before is untouched.
@@ -39,9 +40,11 @@ def atomic_path(path: Path) -> Generator[Path, None, None]:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        mode = _mode_of_a_new_file(temporary)
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
+        temporary.chmod(mode)  # safetensors leaves its files readable by their owner alone
         os.replace(temporary, path)
         _fsync_directory(path.parent)
     except OSError as error:
@@ -56,6 +59,14 @@ def atomic_path(path: Path) -> Generator[Path, None, None]:
 def _write_error(path: Path, error: OSError) -> OSError:
     reason = error.strerror or str(error)
     return OSError(error.errno or errno.EIO, f"{reason}; nothing was written, an earlier version is kept", str(path))
+
+
+def _mode_of_a_new_file(path: Path) -> int:
+    """The permissions under the umask, which can be read without changing it only from a file made under it."""
+    path.touch(exist_ok=False)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.unlink()  # so that a body that writes nothing is an error still
+    return mode
 
 
 def _fsync_directory(directory: Path) -> None:

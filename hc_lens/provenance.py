@@ -12,7 +12,7 @@ import torch
 
 _PACKAGES = ("torch", "transformer-lens", "transformers", "tokenizers", "datasets", "numpy", "pandas")
 
-DECIDES_BITS = ("hc_lens", "code", "python", *_PACKAGES, "threads", "device", "machine")
+DECIDES_BITS = ("hc_lens", "code", "python", *_PACKAGES, "threads", "gpu", "machine")
 """The entries of `provenance` that must agree for results to be bit-equal; the rest (the date) may differ."""
 
 
@@ -35,8 +35,8 @@ def _version(package: str) -> str:
 
 
 def provenance() -> dict[str, str | int]:
-    """Versions, code, threads, device, machine and date (UTC), as stored with every run."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    """Versions, code, threads, machine and date (UTC), as stored with every run; `gpu` is what there is, used or not."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     machine = f"{platform.system()} {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} CPUs"
     return {
         "hc_lens": _version("hc-lens"),
@@ -44,7 +44,7 @@ def provenance() -> dict[str, str | int]:
         "python": platform.python_version(),
         **{package: _version(package) for package in _PACKAGES},
         "threads": torch.get_num_threads(),
-        "device": device,
+        "gpu": gpu,
         "machine": machine,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

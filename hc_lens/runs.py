@@ -1,6 +1,7 @@
 """Run directories: what was asked (`run.json`), what was measured (`metrics.jsonl`) and what came out, resumable at any point.
 
-A run is addressed by the digest of its specification (configuration, model, data, code version). Every file in it is written
+A run is addressed by the digest of its specification (configuration, model, data). The versions of the code and of what it runs
+on are no part of that: they are recorded when the run is made, and reopening it under others warns. Every file in it is written
 atomically (`hc_lens.atomic`), so that a killed run holds whole files only and goes on where it stopped.
 """
 
@@ -59,7 +60,8 @@ class Run:
     def at(path: Path, kind: str, spec: Mapping[str, object]) -> "Run":
         """The run of this specification in a directory of the caller's choice: reopened if it exists.
 
-        Reopening an unfinished run under other code, versions, threads or hardware warns that it will not be bit-equal.
+        Reopening an unfinished run under other code, versions, threads or hardware warns that it will not be bit-equal;
+        reopening a finished one under other code, that its results are not this code's.
 
         Raises:
             RunError: if the directory holds another run (naming the fields that differ), foreign files or a damaged `run.json`.
@@ -120,9 +122,13 @@ class Run:
         return cast("dict[str, dict[str, object]]", atomic.read_json(self.path / "run.json"))["provenance"]
 
     def _warn_of_other_provenance(self) -> None:
-        if self.finished:
-            return
         then, now = self.provenance, provenance()
+        if self.finished:
+            if then.get("code") != now["code"]:
+                warnings.warn(
+                    f"{self.path} was computed by another version of the code; choose another --out to recompute", stacklevel=3
+                )
+            return
         if other := [
             f"{name} {then.get(name)!s:.40} then, {now[name]!s:.40} now" for name in DECIDES_BITS if then.get(name) != now[name]
         ]:
@@ -131,16 +137,16 @@ class Run:
             )
 
     @contextmanager
-    def locked(self) -> Generator["Run", None, None]:
+    def locked(self, *, wait: bool = False) -> Generator["Run", None, None]:
         """Hold the run for this process, so that no two processes do it at once; files a killed process left are cleared away.
 
         The lock is released when the process ends, however it ends. It is not re-entrant.
 
         Raises:
-            RunError: at once, if the run is locked already.
+            RunError: at once, if the run is locked already; with `wait` never.
         """
         try:
-            with FileLock(self.path / ".lock", timeout=0):
+            with FileLock(self.path / ".lock", timeout=-1 if wait else 0):
                 for leftover in self.path.rglob(atomic.TEMPORARY):
                     leftover.unlink(missing_ok=True)
                 yield self

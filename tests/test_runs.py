@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -101,12 +102,27 @@ def test_reopening_under_other_versions_warns_until_finished(run: Run) -> None:
         Run.at(run.path, "finetune", SPEC)
 
 
+def test_reopening_a_finished_run_of_other_code_warns_in_one_line(run: Run) -> None:
+    record = json.loads((run.path / "run.json").read_text())
+    record["provenance"]["code"] = "0" * 64
+    (run.path / "run.json").write_text(json.dumps(record))
+    run.finish()
+    says = rf"^{run.path} was computed by another version of the code; choose another --out to recompute$"
+    with pytest.warns(UserWarning, match=says):
+        Run.at(run.path, "finetune", SPEC)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU to name")
+def test_provenance_names_no_gpu_where_there_is_none() -> None:
+    assert provenance()["gpu"] == "none"
+
+
 def test_provenance_names_what_a_result_depends_on() -> None:
     found = provenance()
     assert found["threads"] == torch.get_num_threads()
     assert found["code"] == code_version()
     assert len(code_version()) == 64
-    assert {"hc_lens", "python", "torch", "transformer-lens", "transformers", "device", "machine", "date"} <= set(found)
+    assert {"hc_lens", "python", "torch", "transformer-lens", "transformers", "gpu", "machine", "date"} <= set(found)
 
 
 # --- directories that are not this run
@@ -403,6 +419,25 @@ def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
         atomic.write_json(tmp_path / "file" / "x.json", 1)
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
+def test_files_have_the_permissions_of_any_new_file(umask: int, mode: int, run: Run) -> None:
+    before = os.umask(umask)
+    try:
+        run.write_tensors("gates", {"a": torch.zeros(3)})
+        run.write_json("outcome", {})
+        run.write_table("rows", pd.DataFrame({"a": [1]}))
+    finally:
+        os.umask(before)
+    for name in ("gates.safetensors", "outcome.json", "rows.parquet"):
+        assert (run.path / name).stat().st_mode & 0o777 == mode, name
+
+
+def test_a_body_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"empty\.txt"), atomic_path(tmp_path / "empty.txt"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_error_of_the_body_is_its_own(tmp_path: Path) -> None:
     def write(then: Callable[[], object]) -> None:
         with atomic_path(tmp_path / "a") as file:
@@ -466,3 +501,20 @@ def test_the_lock_is_one_at_a_time_and_released_after_an_error(run: Run) -> None
         raise KeyError
     with run.locked():
         pass
+
+
+def test_a_process_that_waits_gets_the_lock_when_it_is_released(run: Run) -> None:
+    held, released = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with run.locked():
+            held.set()
+            time.sleep(0.3)
+            released.set()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+    with Run.open(run.path).locked(wait=True):
+        assert released.is_set()
+    thread.join()
