@@ -10,16 +10,15 @@ from typing import Literal, cast, get_args
 import torch
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from hc_lens.accumulate import Accumulator, accumulate
+from hc_lens.atomic import write_tensors
 from hc_lens.forward import Inputs, inputs_of
 from hc_lens.hooks import Edit, HookFunction, mlp_point, z_point
 from hc_lens.models import fingerprint
-from hc_lens.runs import atomic_path
 from hc_lens.units import Head, Unit, require_in_model
 
 Ablation = Literal["mean", "position", "zero", "resample"]
@@ -89,10 +88,12 @@ class ActivationMeans:
         4). `max_rows` takes the first rows, the paper's 100,000 by default. `pool` is the number of tokens kept for "resample".
 
         Raises:
-            ValueError: for an unknown kind.
+            ValueError: for an unknown kind, or `max_rows` below 1.
         """
         if kind not in get_args(Ablation):
             raise ValueError(f"ablation kind must be one of {list(get_args(Ablation))}, got {kind!r}")
+        if max_rows is not None and max_rows < 1:
+            raise ValueError(f"max_rows must be at least 1 or None, got {max_rows}")
         encoded = inputs_of(model, data, max_length)
         rows = range(min(len(encoded), max_rows or len(encoded)))
         n_layers = cast(int, model.cfg.n_layers)
@@ -154,9 +155,7 @@ class ActivationMeans:
                 "data": self.data,
                 "seed": str(self.seed),
             }
-            directory.mkdir(parents=True, exist_ok=True)
-            with atomic_path(path) as temporary:
-                save_file({"head": self.head.cpu().contiguous(), "mlp": self.mlp.cpu().contiguous()}, temporary, metadata)
+            write_tensors(path, {"head": self.head, "mlp": self.mlp}, metadata)
         return path
 
     @classmethod
@@ -176,7 +175,7 @@ class ActivationMeans:
             means = cls(
                 metadata["kind"], head, mlp, int(metadata["tokens"]), metadata["model"], metadata["data"], int(metadata["seed"])
             )
-        except (SafetensorError, KeyError, TypeError) as error:
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise MeansError(f"{path} does not hold activation means: {error}") from error
         if means.digest != path.stem:
             raise MeansError(
@@ -205,7 +204,7 @@ class ActivationMeans:
             return by_position
 
         def resampled(activation: Tensor, hook: HookPoint) -> Tensor:
-            # One draw for a layer's head and MLP alike, fixed by seed and layer: an edit is a function, the same at every call.
+            # One draw for a layer's heads and MLP alike, fixed by seed, layer and the batch's shape: an edit is a function.
             draw = torch.Generator().manual_seed(self.seed * 1_000_003 + layer)
             index = torch.randint(values.shape[0], tuple(activation.shape[:2]), generator=draw)
             return values[index.to(values.device)].to(activation.device)

@@ -9,13 +9,12 @@ from typing import cast
 import torch
 from jaxtyping import Bool
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from transformer_lens import HookedRootModule
 
+from hc_lens.atomic import write_tensors
 from hc_lens.hooks import Edit, HookFunction
 from hc_lens.means import ActivationMeans
-from hc_lens.runs import atomic_path
 from hc_lens.units import Head, Mlp, Unit, require_in_model
 
 
@@ -134,11 +133,9 @@ class Subnetwork:
 
         The means go, once for all subnetworks that share them, to `means/<digest>.safetensors` beside it.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.means.save(path.parent / "means")
         metadata = {"means": self.means.digest, "seed": json.dumps(self.seed), "provenance": json.dumps(dict(self.provenance))}
-        with atomic_path(path) as temporary:
-            save_file({"mask": self.mask.contiguous()}, temporary, metadata)
+        write_tensors(path, {"mask": self.mask}, metadata)
         return path
 
     @classmethod

@@ -117,6 +117,11 @@ def test_only_the_first_rows_count():
     assert ActivationMeans.collect(model, ids, max_rows=1).head[0, :, 0].tolist() == [1.0, 2.0]
 
 
+def test_no_rows_are_refused():
+    with pytest.raises(ValueError, match="max_rows must be at least 1 or None, got 0"):
+        ActivationMeans.collect(micro_model(), torch.tensor([[1, 2]]), max_rows=0)
+
+
 def test_save_and_load_round_trip_under_the_digest(tmp_path):
     means = ActivationMeans.collect(small_bert(), MIXED, kind="resample", pool=3, seed=5)
     path = means.save(tmp_path)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hc_lens.data.task import Split, Task
 from hc_lens.hooks import Edit, HookError
-from hc_lens.means import ActivationMeans
+from hc_lens.means import ActivationMeans, MeansError
 from hc_lens.metrics import (
     LabelOrderError,
     agreement,
@@ -28,6 +28,7 @@ from hc_lens.metrics import (
     wilson_interval,
 )
 from hc_lens.metrics.scores import require_label_order
+from hc_lens.models import fingerprint
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head
 from tests.analysis.planted import N_HEADS, N_LAYERS, A, B, PlantedClassifier, planted_task, split
@@ -280,6 +281,14 @@ def test_the_table_has_the_full_model_first_and_every_subnetwork_on_every_case()
     low, high = wilson_interval(4, 10)
     assert (table["low"].iloc[-1], table["high"].iloc[-1]) == pytest.approx((low, high))
     assert evaluate(model, TASK, [pruned], cases=["ood"])["n"].tolist() == [10, 10]
+
+
+def test_a_subnetwork_of_another_model_is_refused():
+    model, other = PlantedClassifier({A: 1.0}), PlantedClassifier({A: 2.0})
+    means = ActivationMeans("mean", torch.zeros(N_LAYERS, N_HEADS, 1), torch.zeros(N_LAYERS, 1), 1, fingerprint(other), "data")
+    foreign = Subnetwork(torch.ones(N_LAYERS, N_HEADS + 1, dtype=torch.bool), means, 42)
+    with pytest.raises(MeansError, match="these means belong to another model"):
+        evaluate(model, TASK, [foreign])
 
 
 def test_a_head_out_of_range_is_named():

@@ -1,6 +1,7 @@
 """The pruning loop: what it optimises, that runs do not feel one another, the paper's hidden settings, and honest failure."""
 
 import dataclasses
+import json
 
 import pytest
 import torch
@@ -8,9 +9,10 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 from transformers import BertConfig
 
 from hc_lens.data.batches import Encoded
-from hc_lens.gates import HardConcrete
+from hc_lens.gates import HardConcrete, gate_edits
+from hc_lens.hooks import captured, hooked, mlp_point
 from hc_lens.means import ActivationMeans, MeansError
-from hc_lens.models import new_model
+from hc_lens.models import fused, new_model
 from hc_lens.pruning import PruneConfig, PruneError, prune
 from hc_lens.pruning.objective import kl_divergence, kl_to_full, lagrangian
 from hc_lens.pruning.result import warnings_for
@@ -135,6 +137,45 @@ def test_frozen_is_undone_after_an_error(setting):
     assert any(p.requires_grad for p in model.parameters())
 
 
+def test_dropout_is_the_runs_own_and_leaves_the_global_random_state(setting):
+    model, data, means = setting
+    config = dataclasses.replace(SHORT, dropout=True, steps=8, ramp_steps=6, gate_mean=0.5)
+    torch.manual_seed(123)
+    before = torch.get_rng_state()
+    together = prune(model, data, means, config, seeds=[1, 2])
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(321)
+    alone = prune(model, data, means, config, seeds=[2])
+    assert torch.equal(alone.log_alpha[0], together.log_alpha[1])
+    off = prune(model, data, means, dataclasses.replace(config, dropout=False), seeds=[2])
+    assert not torch.equal(alone.log_alpha, off.log_alpha)
+
+
+def test_a_closed_mlp_gate_gives_exactly_the_mean_under_dropout(setting):
+    """The gate acts after the output dropout, so that the mean itself is never dropped (PROTOCOL, gates)."""
+    model, data, means = setting
+    batch = data.batch(range(8))
+    with frozen(model, dropout=True), fused(model), captured(model, [mlp_point(0)]) as before:
+        model(batch)
+    closed = gate_edits(means, torch.zeros(1, 2, 5))
+    with frozen(model, dropout=True), fused(model), hooked(model, closed), captured(model, [mlp_point(0)]) as after:
+        model(batch)
+    assert (before[mlp_point(0)] == 0).any(), "dropout was on"
+    assert torch.equal(after[mlp_point(0)], means.mlp[0].expand_as(after[mlp_point(0)]))
+
+
+def test_a_pruned_subnetwork_says_where_it_came_from(setting, tmp_path):
+    model, data, means = setting
+    sub = prune(model, data, means, SHORT, seeds=[5]).subnetworks[0]
+    facts = sub.provenance
+    assert json.loads(facts["config"]) == SHORT.as_dict()
+    assert facts["model"] == means.model
+    assert facts["data"] == data.fingerprint
+    assert facts["sparsity"] == sub.sparsity == 0.5
+    assert {"trained_sparsity", "undecided", "torch", "transformer-lens", "transformers", "code", "threads"} <= set(facts)
+    assert sub.save(tmp_path / "seed-5.safetensors").stat().st_size <= 4096
+
+
 def test_target_is_reached_and_masks_hit_it_exactly(setting):
     model, data, means = setting
     result = prune(model, data, means, PruneConfig(sparsity=0.5, steps=200, ramp_steps=170, batch_size=8), seeds=[0, 1])
@@ -204,6 +245,7 @@ def test_paper_preset_numbers():
     assert (half.lr_gates, half.lr_multipliers, half.weight_decay, half.clip) == (0.1, 1.0, 0.01, 1.0)
     assert (half.gate_mean, half.gate_std, half.warmup_steps) == (10.0, 0.01, 200)
     assert half.dropout
+    assert not half.bucket
     assert (half.estimate, half.discretisation) == ("sampled", "two_stage")
     assert [half.rate(k) for k in (0, 100, 200, 4750, 9300)] == [0.0, 0.5, 1.0, 0.5, 0.0]
     assert half.target(4500) == pytest.approx(0.25)
@@ -335,8 +377,8 @@ def test_missed_targets_and_undecided_gates_are_warnings(setting):
     assert any("seed 3: trained sparsity" in w and "misses the target 0.9" in w for w in result.warnings)
     assert result.subnetworks[0].sparsity == 0.9, "top-k hits the target whatever the training did, so the warning is needed"
     assert warnings_for(1, SHORT, trained=0.5, undecided=0.11) == [
-        "seed 1: 11% of the gates are undecided (|log_alpha| < 1.6), so the mask depends on the cut; train longer or raise "
-        "lr_gates"
+        "seed 1: 11% of the gates at sparsity 0.5 are undecided (|log_alpha| < 1.6), so the mask depends on the cut; "
+        "train longer or raise lr_gates"
     ]
     assert warnings_for(1, SHORT, trained=0.46, undecided=0.05) == []
 

@@ -1,5 +1,8 @@
 """Subnetworks as values: set algebra, edits, a few hundred bytes on disk, and refusal of another model's."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -100,6 +103,33 @@ def test_a_bert_base_mask_fits_in_four_kilobytes(tmp_path):
         torch.ones(12, 13, dtype=torch.bool), means, 42, {"code": "c" * 64, "model": "m" * 64, "data": "d" * 64}
     ).save(tmp_path / "seed-42.safetensors")
     assert path.stat().st_size <= 4096
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+import torch
+from hc_lens.means import ActivationMeans
+from hc_lens.subnetwork import Subnetwork
+means = ActivationMeans("mean", torch.zeros(2, 2, 400), torch.zeros(2, 800), 1, "m", "d")
+sub = Subnetwork(torch.ones(2, 3, dtype=torch.bool), means, 42, {"note": "a" * 4000})
+folder = Path(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+for path, write in ((folder / "means", means.save), (folder / "seed-42.safetensors", sub.save)):
+    try:
+        write(path)
+    except OSError as error:
+        assert error.errno == 27 and "nothing was written" in str(error), error
+    else:
+        raise AssertionError(f"{path} was written past the limit")
+print([str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()])
+"""
+
+
+def test_a_full_disk_leaves_no_half_written_subnetwork(tmp_path):
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
 
 
 def test_loading_onto_another_model_is_refused(tmp_path):

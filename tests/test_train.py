@@ -98,6 +98,7 @@ def test_the_papers_numbers() -> None:
     mnli, qqp = TrainConfig.paper_mnli(), TrainConfig.paper_qqp()
     assert (mnli.steps, mnli.batch_size, qqp.steps, qqp.batch_size) == (61_360, 32, 40_000, 128)
     for config in (mnli, qqp):
+        assert not config.bucket
         assert (config.lr, config.max_length, config.betas, config.weight_decay) == (2e-5, 128, (0.9, 0.999), 0)
         assert (config.warmup_steps, config.decay, config.checkpoint_every) == (0, "linear", 500)
         assert config.dropout

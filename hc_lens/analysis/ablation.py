@@ -133,9 +133,14 @@ def ablate(
     earlier = {} if known is None else known.ablated
     new = [units for units in sets if units not in earlier]
     full, ablated = _run(model, measure, [means.edits(units) for units in new], precision)
-    if known is not None and (known.cases != measure.cases or any(not np.array_equal(full[s], known.full[s]) for s in full)):
+    if known is not None and (known.cases != measure.cases or not _alike(full, known.full)):
         raise ValueError("known is a result on other rows, or of another model: pass one of the same data, max_rows and seed")
     return Ablation(named, matched, measure.cases, full, {**earlier, **dict(zip(new, ablated, strict=True))})
+
+
+def _alike(one: _Rows, other: _Rows) -> bool:
+    """Whether two passes of the full model are over the same rows: equal up to what batch size, device and threads change."""
+    return all(np.allclose(one[scale], other[scale], atol=1e-2) for scale in one if scale != "accuracy")
 
 
 def _run(

@@ -57,11 +57,15 @@ def independent_size(n_heads: int, keep_rates: Sequence[float], k: int | None = 
     return float(n_heads * exactly[threshold:].sum())
 
 
-def core_null(kept: Bool[np.ndarray, "run layer unit"], k: int, n: int = 10_000, seed: int = 0) -> NullResult:
+def core_null(
+    kept: Bool[np.ndarray, "run layer unit"], k: int, n: int = 10_000, seed: int = 0, units: Sequence[int] | None = None
+) -> NullResult:
     """Compare the number of heads that at least `k` runs keep with chance.
 
     The permutation null shuffles each run's heads within their layer, apart from the other runs: it keeps how many heads a run
-    has in each layer, so it does not count it as agreement that all runs prefer the same layers.
+    has in each layer, so it does not count it as agreement that all runs prefer the same layers. Runs with the same number in
+    `units` are shuffled alike: runs of one seed at two sparsities share their randomness, so that their agreement is no
+    evidence of a core. By default every run is a unit of its own. The expected sizes take all runs as independent.
 
     Raises:
         ValueError: if `n` is not positive or `k` is outside 1..runs.
@@ -71,7 +75,7 @@ def core_null(kept: Bool[np.ndarray, "run layer unit"], k: int, n: int = 10_000,
     if not 1 <= k <= n_runs:
         raise ValueError(f"k must be in 1..{n_runs}, the number of runs, got {k}")
     observed = int((heads.sum(0) >= k).sum())
-    null = permuted_sizes(heads, k, n, seed)
+    null = permuted_sizes(heads, k, n, seed, units)
     low, high = np.quantile(null, [0.025, 0.975])
     total = n_layers * n_heads
     return NullResult(
@@ -86,8 +90,10 @@ def core_null(kept: Bool[np.ndarray, "run layer unit"], k: int, n: int = 10_000,
     )
 
 
-def permuted_sizes(heads: Bool[np.ndarray, "run layer head"], k: int, n: int, seed: int) -> Int[np.ndarray, " draw"]:
-    """Heads kept by at least `k` runs, in each of `n` permutations of every run's heads within their layers.
+def permuted_sizes(
+    heads: Bool[np.ndarray, "run layer head"], k: int, n: int, seed: int, units: Sequence[int] | None = None
+) -> Int[np.ndarray, " draw"]:
+    """Heads kept by at least `k` runs, in each of `n` permutations of every unit's heads within their layers.
 
     Raises:
         ValueError: if `n` is not positive.
@@ -96,13 +102,17 @@ def permuted_sizes(heads: Bool[np.ndarray, "run layer head"], k: int, n: int, se
         raise ValueError(f"the number of permutations must be positive, got {n}")
     generator = np.random.default_rng(seed)
     per_chunk = max(1, _CHUNK // heads.size)
-    sizes = [_permuted(heads, k, min(per_chunk, n - start), generator) for start in range(0, n, per_chunk)]
+    _, unit_of = np.unique(np.arange(len(heads)) if units is None else np.asarray(units), return_inverse=True)
+    sizes = [_permuted(heads, unit_of, k, min(per_chunk, n - start), generator) for start in range(0, n, per_chunk)]
     return np.concatenate(sizes)
 
 
 def _permuted(
-    heads: Bool[np.ndarray, "run layer head"], k: int, n: int, generator: np.random.Generator
+    heads: Bool[np.ndarray, "run layer head"], unit_of: Int[np.ndarray, " run"], k: int, n: int, generator: np.random.Generator
 ) -> Int[np.ndarray, " draw"]:
-    copies = np.broadcast_to(heads, (n, *heads.shape)).copy()
+    # How many runs of each unit keep a head, permuted as one: the runs of a unit stay together.
+    counts = np.zeros((unit_of.max() + 1, *heads.shape[1:]), dtype=np.int16)
+    np.add.at(counts, unit_of, heads)
+    copies = np.broadcast_to(counts, (n, *counts.shape)).copy()
     shuffled = generator.permuted(copies, axis=-1, out=copies)
     return (shuffled.sum(1) >= k).sum((1, 2))

@@ -137,12 +137,14 @@ def jaccard(subnetworks: Sequence[Masked]) -> pd.DataFrame:
 class Core:
     """The heads that at least `k` of `n` subnetworks keep (The Heuristic Core, section 5: all of them).
 
-    `kept` are the subnetworks' masks, unit `n_heads` of a layer being its MLP.
+    `kept` are the subnetworks' masks, unit `n_heads` of a layer being its MLP; `seeds` says which of them are of one seed, and
+    so not independent (empty: all are).
     """
 
     heads: tuple[Head, ...]
     k: int
     kept: Bool[np.ndarray, "run layer unit"] = field(repr=False)
+    seeds: tuple[int, ...] = ()
 
     @property
     def n(self) -> int:
@@ -166,12 +168,12 @@ class Core:
         return tuple(Mlp(int(layer)) for layer in np.flatnonzero(~self.kept[:, :, -1].all(0)))
 
     def null(self, n: int = 10_000, seed: int = 0) -> NullResult:
-        """How many heads would be shared by chance: see `core_null`, with `n` permutations.
+        """How many heads would be shared by chance: see `core_null`, with `n` permutations; runs of one seed count as one.
 
         Raises:
             ValueError: if `n` is not positive.
         """
-        return core_null(self.kept, self.k, n=n, seed=seed)
+        return core_null(self.kept, self.k, n=n, seed=seed, units=self.seeds or None)
 
 
 def heuristic_core(subnetworks: Sequence[Masked], k: int | None = None) -> Core:
@@ -185,4 +187,10 @@ def heuristic_core(subnetworks: Sequence[Masked], k: int | None = None) -> Core:
     if not 1 <= threshold <= len(subnetworks):
         raise ValueError(f"k must be in 1..{len(subnetworks)}, the number of subnetworks, got {k}")
     shared = np.argwhere(kept[:, :, :-1].sum(0) >= threshold)
-    return Core(tuple(Head(int(layer), int(index)) for layer, index in shared), threshold, kept)
+    heads = tuple(Head(int(layer), int(index)) for layer, index in shared)
+    return Core(heads, threshold, kept, _units_of_chance(subnetworks))
+
+
+def _units_of_chance(subnetworks: Sequence[Masked]) -> tuple[int, ...]:
+    """The seed of each subnetwork; one without a seed is of a (negative) number of its own."""
+    return tuple(-1 - index if sub.seed is None else sub.seed for index, sub in enumerate(subnetworks))

@@ -31,6 +31,8 @@ class Evaluated(Protocol):
 
     def edits(self) -> list[Edit]: ...
 
+    def require_model(self, model: HookedRootModule) -> None: ...
+
 
 def evaluate(
     model: HookedRootModule,
@@ -65,8 +67,11 @@ def evaluate(
 
     Raises:
         LabelOrderError: if the model's labels are not the task's, or in-domain predictions fit far better under other names.
+        MeansError: for a subnetwork of another model.
         ValueError: for no cases, non-finite logits, or a case whose rows cannot be scored.
     """
+    for sub in subnetworks:
+        sub.require_model(model)
     order = label_order(labels_of(model), task.labels)
     data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
     batches = list(data.data.batches(batch_size))

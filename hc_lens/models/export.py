@@ -5,8 +5,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from safetensors.torch import save_file
-
+from hc_lens.atomic import write_tensors
 from hc_lens.models.architecture import position_offset
 from hc_lens.models.classifier import Classifier
 from hc_lens.models.weights import entries, to_transformers
@@ -57,6 +56,6 @@ def _write(model: Classifier, directory: Path) -> None:
     config.save_pretrained(directory)
     cfg = model.cfg
     table = entries(model.family, cfg.n_layers, cfg.n_heads, position_offset(model.family, config))
-    save_file(to_transformers(table, model.state_dict()), directory / "model.safetensors", metadata={"format": "pt"})
+    write_tensors(directory / "model.safetensors", to_transformers(table, model.state_dict()), {"format": "pt"})
     if model.tokenizer is not None:
         model.tokenizer.save_pretrained(directory)

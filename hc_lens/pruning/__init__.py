@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformer_lens import HookedRootModule
 
+from hc_lens.atomic import canonical_json
 from hc_lens.data.batches import Encoded
 from hc_lens.forward import Inputs, inputs_of
 from hc_lens.gates import UNDECIDED, discretise, undecided
@@ -18,7 +19,6 @@ from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, imitation
 from hc_lens.pruning.result import PruneResult, warnings_for
 from hc_lens.pruning.training import HISTORY, GateTraining, PruneError, data_order, runs_together
-from hc_lens.runs import digest
 from hc_lens.subnetwork import Subnetwork
 
 __all__ = ["GateTraining", "Loss", "PruneConfig", "PruneError", "PruneResult", "prune"]
@@ -104,12 +104,12 @@ def _result(
         facts = {
             "model": means.model,
             "data": encoded.fingerprint,
-            "config": digest(config.as_dict()),
+            "config": canonical_json(config.as_dict()),
             "target": config.sparsity,
             "trained_sparsity": ended[run],
+            "sparsity": int((~masks[run]).sum()) / masks[run].numel(),
             "undecided": shares[run],
-            "code": str(versions["code"]),
-            "torch": torch.__version__,
+            **versions,
         }
         subnetworks.append(Subnetwork(masks[run], means, seed, facts))
     return PruneResult(config, tuple(subnetworks), log_alpha, _history_table(seeds, history), tuple(warnings))

@@ -16,6 +16,7 @@ class PruneConfig:
         batch_size: rows per micro-batch; every micro-batch has its own draw of each gate.
         accumulation: micro-batches per optimiser step.
         max_length: tokens a pair is cut at.
+        bucket: batches of rows of like length, which saves padding; the paper's are uniform draws.
         gate_mean, gate_std: of the normal distribution log_alpha starts from.
         lr_gates, lr_multipliers: learning rates of log_alpha (minimised) and of the two Lagrange multipliers (maximised).
         schedule: "constant", or "linear": `warmup_steps` up from 0, then linearly down to 0 at T. Both groups follow it.
@@ -36,6 +37,7 @@ class PruneConfig:
     batch_size: int = 32
     accumulation: int = 1
     max_length: int = 128
+    bucket: bool = True
     gate_mean: float = 2.0
     gate_std: float = 0.01
     lr_gates: float = 0.1
@@ -91,6 +93,7 @@ class PruneConfig:
             steps=ramp + round(6 * percent),
             ramp_steps=ramp,
             accumulation=4,
+            bucket=False,
             gate_mean=10.0,
             schedule="linear",
             warmup_steps=200,

@@ -55,11 +55,11 @@ def warnings_for(seed: int, config: PruneConfig, trained: float, undecided: floa
     if abs(trained - config.sparsity) > MISSED:
         found.append(
             f"seed {seed}: trained sparsity {trained:.3f} misses the target {config.sparsity} "
-            f"by more than {MISSED:.0%} points; raise lr_multipliers or steps"
+            f"by more than {100 * MISSED:g} points; raise lr_multipliers or steps"
         )
     if undecided > UNDECIDED_SHARE:
         found.append(
-            f"seed {seed}: {undecided:.0%} of the gates are undecided (|log_alpha| < 1.6), so the mask depends on the cut; "
-            "train longer or raise lr_gates"
+            f"seed {seed}: {undecided:.0%} of the gates at sparsity {config.sparsity} are undecided (|log_alpha| < 1.6), "
+            "so the mask depends on the cut; train longer or raise lr_gates"
         )
     return found

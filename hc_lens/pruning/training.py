@@ -19,7 +19,7 @@ from hc_lens.models import fused
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, lagrangian
 
-_INIT, _NOISE, _ORDER, _POSITIONS = range(4)
+_INIT, _NOISE, _ORDER, _POSITIONS, _DROPOUT = range(5)
 _NOISE_CHUNK = 64  # steps of noise drawn at once: few kernel launches, little memory
 HISTORY = ("target", "sparsity", "loss", "lambda1", "lambda2", "undecided")
 
@@ -54,19 +54,22 @@ def frozen(model: nn.Module, *, dropout: bool) -> Generator[None]:
 def data_order(encoded: Encoded, config: PruneConfig, seed: int) -> Int[Tensor, "micro batch"]:
     """The rows of every micro-batch of a run, `steps * accumulation` of them.
 
-    Which rows share a batch is the run's own; at which steps long batches come is the same for all runs, so that runs trained
-    together need little padding.
+    With `config.bucket`, batches hold rows of like length. Which rows share a batch is the run's own; at which steps long
+    batches come is the same for all runs, so that runs trained together need little padding.
     """
     generator, positions = stream(seed, config.order_seed, _ORDER), stream(0, None, _POSITIONS)
     n_batches = config.steps * config.accumulation
-    return shuffled_rows(encoded.lengths, config.batch_size, n_batches, generator, positions=positions)
+    return shuffled_rows(encoded.lengths, config.batch_size, n_batches, generator, config.bucket, positions)
 
 
 def runs_together(model: HookedRootModule, encoded: Encoded, config: PruneConfig) -> int:
     """How many runs share a forward pass: as many as `config.memory_gib` holds the activations of, at least one.
 
-    An estimate from above: about 20 fp32 values are kept for the backward pass per token, layer and unit of width.
+    An estimate from above: about 20 fp32 values are kept for the backward pass per token, layer and unit of width. With dropout
+    on, runs do not share one: dropout is drawn for a whole batch, so that a run's draws would depend on the others.
     """
+    if config.dropout:
+        return 1
     width = cast(int, model.cfg.n_layers) * cast(int, model.cfg.d_model)
     tokens = config.batch_size * min(config.max_length, int(encoded.lengths.max()))
     return max(1, int(config.memory_gib * 2**30 / (80 * tokens * width)))
@@ -113,13 +116,16 @@ class GateTraining:
             ],
             weight_decay=config.weight_decay,
         )
+        self._dropout_seed = stream(seeds[0], config.noise_seed, _DROPOUT).initial_seed()
         self.history = torch.full((config.steps, len(seeds), len(HISTORY)), torch.nan, device=self.device)
         self.taken = 0
 
     def __enter__(self) -> "GateTraining":
-        """Freeze and fuse the model for as long as the context lasts."""
+        """Freeze and fuse the model for as long as the context lasts; dropout is drawn from the run's own stream."""
         self._stack = ExitStack()
         with ExitStack() as stack:
+            stack.enter_context(torch.random.fork_rng([self.device] if self.device.type == "cuda" else []))
+            torch.manual_seed(self._dropout_seed)
             stack.enter_context(frozen(self.model, dropout=self.config.dropout))
             stack.enter_context(fused(self.model, dtype=dtype_of(self.config.precision)))
             self._stack = stack.pop_all()

@@ -49,7 +49,7 @@ class TrainConfig:
     @staticmethod
     def paper_mnli() -> "TrainConfig":
         """MNLI as in The Heuristic Core: 61,360 steps of 32 pairs; clipping, on which it is silent, at the usual 1.0."""
-        return TrainConfig(steps=61_360)
+        return TrainConfig(steps=61_360, bucket=False)
 
     @staticmethod
     def paper_qqp() -> "TrainConfig":

@@ -140,6 +140,14 @@ def test_permutation_stays_within_layers():
     assert null.published_size == pytest.approx(6 * (5 / 8) ** 2)
 
 
+def test_two_runs_of_one_seed_are_no_evidence_of_a_core():
+    """The same mask twice: shared by chance only, if the runs are one seed's; surprising, if they are of two."""
+    twice = [sub("11000000.1", seed=42)] * 2
+    assert heuristic_core(twice).null(n=500).p_value == 1.0
+    apart = heuristic_core([sub("11000000.1", seed=42), sub("11000000.1", seed=43)]).null(n=20_000)
+    assert apart.p_value == pytest.approx(1 / 28, abs=0.006)  # both of 2 in 8 heads
+
+
 def test_heads_shared_beyond_chance_get_the_smallest_p_value():
     rows = np.zeros((6, 4, 9), dtype=bool)
     rows[:, :, 8] = True

@@ -74,7 +74,7 @@ def test_a_full_disk_leaves_the_earlier_model(tmp_path: Path, monkeypatch: pytes
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(export, "save_file", full)
+    monkeypatch.setattr(export, "write_tensors", full)
     with torch.no_grad():
         model.classifier.bias.add_(1)
     with pytest.raises(OSError, match=r"No space left on device; the model was not saved.*model"):
