@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
+import torch
 from transformer_lens import HookedRootModule
 
 from hc_lens.analysis import (
@@ -24,17 +25,19 @@ from hc_lens.analysis import (
     spearman,
 )
 from hc_lens.analysis.stored import from_tensors, to_tensors
-from hc_lens.data.task import Task
-from hc_lens.forward import Inputs, Precision, inputs_of
+from hc_lens.data.task import Split, Task
+from hc_lens.forward import Inputs, Precision, device_of, inputs_of
+from hc_lens.means import Ablation as AblationKind
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate
-from hc_lens.models import Classifier
+from hc_lens.models import Classifier, fingerprint
 from hc_lens.pruning import PruneConfig, PruneResult, prune
 from hc_lens.pruning.objective import imitation
 from hc_lens.pruning.training import data_order, runs_together
 from hc_lens.report import CoreSummary, ReportInputs
 from hc_lens.runs import Run, RunError, digest
 from hc_lens.subnetwork import Subnetwork
+from hc_lens.train import evaluations
 from hc_lens.units import Head, parse
 
 QUESTION = (
@@ -45,12 +48,16 @@ QUESTION = (
 
 @dataclass(frozen=True, eq=False)
 class Pruned:
-    """A finished pruning run: its directory, configuration, subnetworks in the order of their seeds, and what it warned of."""
+    """A finished pruning run: its directory, configuration, subnetworks in the order of their seeds, and what it warned of.
+
+    `devices` are those that its seeds were trained on, where that is recorded.
+    """
 
     run: Run
     config: PruneConfig
     subnetworks: tuple[Subnetwork, ...]
     warnings: tuple[str, ...]
+    devices: tuple[str, ...] = ()
 
     @property
     def means(self) -> ActivationMeans:
@@ -60,6 +67,36 @@ class Pruned:
         """Target, sparsity, loss and multipliers at every step of every seed."""
         tables = [self.run.read_table(f"history/seed-{sub.seed}") for sub in self.subnetworks]
         return pd.concat(tables, ignore_index=True)
+
+
+def means_spec(
+    model: HookedRootModule, data: Split, *, rows: int | None, max_length: int, kind: AblationKind = "mean"
+) -> dict[str, object]:
+    """What decides the means that `means_into` collects, JSON-ready."""
+    return {"model": fingerprint(model), "data": data.fingerprint, "rows": rows, "max_length": max_length, "kind": kind}
+
+
+def means_into(
+    directory: Path, model: HookedRootModule, data: Split, *, rows: int | None, max_length: int, kind: AblationKind = "mean"
+) -> ActivationMeans:
+    """The means over random rows of a split (which may come sorted by source), collected once and read back.
+
+    `rows` is how many, None for all. Another process that is collecting them is waited for.
+
+    Raises:
+        RunError: if the directory holds another run.
+        MeansError: if the means kept there are damaged.
+    """
+    run = Run.at(directory, "means", means_spec(model, data, rows=rows, max_length=max_length, kind=kind))
+    with run.locked(wait=True):
+        if run.finished:
+            return ActivationMeans.load(run.path / cast(str, run.read_json("means")))
+        shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
+        sample = data.take(shuffled[:rows].tolist(), name=f"{data.name} sample")
+        means = ActivationMeans.collect(model, sample, kind=kind, max_rows=None, max_length=max_length)
+        run.write_json("means", means.save(run.path).name)
+        run.finish()
+        return means
 
 
 def prune_into(
@@ -87,18 +124,24 @@ def prune_into(
             loss = imitation(model, encoded, config, [data_order(encoded, config, seed) for seed in missing])
             together = runs_together(model, encoded, config)
             for start in range(0, len(missing), together):
-                _keep(run, prune(model, encoded, means, config, missing[start : start + together], loss))
+                trained = prune(model, encoded, means, config, missing[start : start + together], loss)
+                _keep(run, trained, _device_name(model))
         if not run.finished:
             run.finish()
     return open_pruned(directory)
 
 
-def _keep(run: Run, result: PruneResult) -> None:
+def _device_name(model: HookedRootModule) -> str:
+    device = device_of(model)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _keep(run: Run, result: PruneResult, device: str) -> None:
     for i, sub in enumerate(result.subnetworks):
         mine = [text for text in result.warnings if text.startswith(f"seed {sub.seed}:")]
         run.write_table(f"history/seed-{sub.seed}", result.history[result.history["seed"] == sub.seed].reset_index(drop=True))
         run.write_tensors(f"gates/seed-{sub.seed}", {"log_alpha": result.log_alpha[i]})
-        run.write_json(f"outcome/seed-{sub.seed}", {"warnings": mine})
+        run.write_json(f"outcome/seed-{sub.seed}", {"warnings": mine, "device": device})
         sub.save(_subnetwork_file(run, cast(int, sub.seed)))  # last: its presence says that the seed is done
 
 
@@ -120,9 +163,10 @@ def open_pruned(directory: Path, model: HookedRootModule | None = None) -> Prune
         raise RunError(f"{directory} holds a pruning run that has not finished: start it again, it goes on where it stopped")
     seeds = cast("list[int]", run.spec["seeds"])
     subnetworks = tuple(Subnetwork.load(_subnetwork_file(run, seed), model) for seed in seeds)
-    outcomes = [cast("dict[str, list[str]]", run.read_json(f"outcome/seed-{seed}")) for seed in seeds]
+    outcomes = [cast("dict[str, Any]", run.read_json(f"outcome/seed-{seed}")) for seed in seeds]
+    devices = tuple(dict.fromkeys(outcome["device"] for outcome in outcomes if "device" in outcome))
     config = PruneConfig(**cast("dict[str, Any]", run.spec["config"]))
-    return Pruned(run, config, subnetworks, tuple(text for outcome in outcomes for text in outcome["warnings"]))
+    return Pruned(run, config, subnetworks, tuple(text for outcome in outcomes for text in outcome["warnings"]), devices)
 
 
 def evaluate_into(
@@ -133,8 +177,12 @@ def evaluate_into(
     max_rows: int | None,
     batch_size: int = 64,
     precision: Precision = "fp32",
+    seed: int = 0,
 ) -> pd.DataFrame:
-    """The evaluation table of a pruning run, with the `target` sparsity; kept as `evaluation.parquet`."""
+    """The evaluation table of a pruning run, with the `target` sparsity; kept as `evaluation.parquet`.
+
+    `seed` draws the rows where `max_rows` limits them. What the task is and how many rows it has are kept as `task.json`.
+    """
 
     def compute() -> pd.DataFrame:
         table = evaluate(
@@ -144,27 +192,54 @@ def evaluate_into(
             max_rows=max_rows,
             max_length=pruned.config.max_length,
             batch_size=batch_size,
+            seed=seed,
             precision=precision,
         )
         return table.assign(target=pruned.config.sparsity)
 
-    options = {"task": task.fingerprint, "max_rows": max_rows, "precision": precision}
+    pruned.run.write_json("task", _task_facts(task))
+    options = {"task": task.fingerprint, "max_rows": max_rows, "precision": precision, "seed": seed}
     return _remembered(pruned.run, "evaluation", options, compute)
 
 
-def core_into(pruned: Sequence[Pruned], k: int | None = None, permutations: int = 10_000) -> CoreSummary:
+def _task_facts(task: Task) -> dict[str, object]:
+    return {
+        "name": task.name,
+        "labels": list(task.labels),
+        "training rows": len(task.train),
+        "in-domain rows": {name: len(split) for name, split in task.in_domain.items()},
+        "out-of-domain rows": {name: len(split) for name, split in task.ood.items()},
+    }
+
+
+def core_into(
+    pruned: Sequence[Pruned],
+    k: int | None = None,
+    permutations: int = 10_000,
+    *,
+    seed: int = 0,
+    chosen_for: int | None = None,
+) -> CoreSummary:
     """The heads that at least `k` of all the runs' subnetworks keep, against chance; kept as `core.json` in the first run.
+
+    `seed` draws the permutations. `chosen_for` says that `k` was chosen to give a core of at least so many heads.
 
     Raises:
         ValueError: for runs of different models, or `k` outside 1..n.
     """
-    core = _core(pruned, k)
-    summary = CoreSummary.of(core, core.null(n=permutations), [p.config.sparsity for p in pruned])
+    core = core_of(pruned, k)
+    null = core.null(n=permutations, seed=seed)
+    summary = CoreSummary.of(core, null, [p.config.sparsity for p in pruned], chosen_for)
     pruned[0].run.write_json("core", asdict(summary) | {"heads": [str(head) for head in core.heads]})
     return summary
 
 
-def _core(pruned: Sequence[Pruned], k: int | None) -> Core:
+def core_of(pruned: Sequence[Pruned], k: int | None = None) -> Core:
+    """The heads that at least `k` of all the runs' subnetworks keep (default: all), without a null; nothing is kept.
+
+    Raises:
+        ValueError: as `core_into`.
+    """
     if len({p.means.model for p in pruned}) != 1:
         raise ValueError(f"the runs {[str(p.run.path) for p in pruned]} prune different models: they can share no core")
     return heuristic_core([sub for p in pruned for sub in p.subnetworks], k)
@@ -200,9 +275,11 @@ def singles_into(
     max_rows: int | None,
     batch_size: int = 64,
     precision: Precision = "fp32",
+    seed: int = 0,
 ) -> Ablation:
     """Ablate every head of the full model alone; every row's values are kept as `singles.safetensors`."""
-    run, options = pruned.run, {"task": task.fingerprint, "max_rows": max_rows, "precision": precision}
+    run = pruned.run
+    options = {"task": task.fingerprint, "max_rows": max_rows, "precision": precision, "seed": seed}
     done = run.file("singles", "safetensors").exists() and run.read_metadata("singles")["options"] == digest(options)
     if not done:
         result = ablate(
@@ -213,6 +290,7 @@ def singles_into(
             max_rows=max_rows,
             max_length=pruned.config.max_length,
             batch_size=batch_size,
+            seed=seed,
             precision=precision,
         )
         tensors, metadata = to_tensors(result)
@@ -230,19 +308,24 @@ def ablate_into(
     controls: int = 20,
     batch_size: int = 64,
     precision: Precision = "fp32",
+    seed: int = 0,
 ) -> AblationTables:
-    """Ablate every head of the full model alone, and each named set together; kept as `effects` and `additivity` tables."""
+    """Ablate every head of the full model alone, and each named set together; kept as `effects` and `additivity` tables.
+
+    `seed` draws the rows where `max_rows` limits them, the control sets, and the bootstrap.
+    """
     options = {
         "task": task.fingerprint,
         "sets": {name: [str(head) for head in heads] for name, heads in sets.items()},
         "max_rows": max_rows,
         "controls": controls,
         "precision": precision,
+        "seed": seed,
     }
     run = pruned.run
     if _options(run, "additivity") != options:
         _forget(run, "additivity")
-        singles = singles_into(pruned, model, task, max_rows=max_rows, batch_size=batch_size, precision=precision)
+        singles = singles_into(pruned, model, task, max_rows=max_rows, batch_size=batch_size, precision=precision, seed=seed)
         joint = {name: tuple(heads) for name, heads in sets.items() if len(heads) > 1}
         result = ablate(
             model,
@@ -254,10 +337,11 @@ def ablate_into(
             max_length=pruned.config.max_length,
             batch_size=batch_size,
             known=singles,
+            seed=seed,
             precision=precision,
         )
-        run.write_table("effects", result.table())
-        _remembered(run, "additivity", options, result.super_additivity)
+        run.write_table("effects", result.table(seed=seed))
+        _remembered(run, "additivity", options, lambda: result.super_additivity(seed=seed))
     return AblationTables(run.read_table("effects"), run.read_table("additivity"))
 
 
@@ -266,10 +350,10 @@ def report_inputs(
     *,
     title: str,
     question: str = QUESTION,
-    training: pd.DataFrame | None = None,
+    finetuned: Path | None = None,
     notes: Sequence[str] = (),
 ) -> ReportInputs:
-    """What the runs hold, as the report wants it; ablation is left out where it was not run.
+    """What the runs hold, and the fine-tuning run their model comes from; ablation is left out where it was not run.
 
     Raises:
         RunError: if a run was not evaluated, or the first has no core.
@@ -277,24 +361,56 @@ def report_inputs(
     first = pruned[0].run
     ablated = first.file("additivity", "parquet").exists()
     additivity = first.read_table("additivity") if ablated else None
+    training = pd.DataFrame() if finetuned is None else evaluations(finetuned)
+    evaluation, core = pruned_evaluation(pruned), open_core(first)
     ends = (pruned[0].subnetworks, pruned[-1].subnetworks) if len(pruned) > 1 else None
     return ReportInputs(
         title=title,
         question=question,
-        provenance=first.provenance,
-        config={f"pruning at {p.config.sparsity:g}": dict(p.run.spec) for p in pruned},
-        evaluation=pruned_evaluation(pruned),
+        provenance={**first.provenance, **({"pruned on": pruned[0].devices} if pruned[0].devices else {})},
+        config=_settings(pruned, finetuned),
+        evaluation=evaluation,
         frequency=_stacked([(p.config.sparsity, head_frequency(p.subnetworks)) for p in pruned]),
-        core=open_core(first),
-        training=training,
+        core=core,
+        training=None if training.empty else training,
         joint=None if ends is None else joint_histogram(*ends),
         rank=None if ends is None else spearman(*ends),
         mlps=_stacked([(p.config.sparsity, mlp_frequency(p.subnetworks)) for p in pruned]),
-        effects=first.read_table("effects") if ablated else None,
+        effects=_effects(first, core) if ablated else None,
         additivity=None if additivity is None or additivity.empty else additivity,
         warnings=tuple(text for p in pruned for text in p.warnings),
         notes=tuple(notes),
     )
+
+
+def _settings(pruned: Sequence[Pruned], finetuned: Path | None) -> dict[str, object]:
+    """What every step was told, for the report."""
+    first = pruned[0].run
+    settings: dict[str, object] = {}
+    if first.file("task", "json").exists():
+        task = cast("dict[str, Any]", first.read_json("task"))
+        counted = {key: f"{sum(rows.values())} in {len(rows)} cases" for key, rows in task.items() if isinstance(rows, dict)}
+        settings["task"] = task | counted
+    if finetuned is not None:
+        settings["fine-tuning"] = dict(Run.open(finetuned).spec)
+    for p in pruned:
+        settings[f"pruning at {p.config.sparsity:g}"] = dict(p.run.spec)
+    for name, kept in (("evaluation", "evaluation"), ("ablation", "additivity")):
+        if isinstance(options := _options(first, kept), dict):
+            told = cast("dict[str, object]", options)
+            settings[name] = told | ({"max_rows": "all"} if told["max_rows"] is None else {})
+    return settings
+
+
+def _effects(run: Run, core: CoreSummary) -> pd.DataFrame:
+    """The effects, and those of the heads outside the core as a mean with its own bootstrap interval."""
+    effects = run.read_table("effects")
+    singles = from_tensors(run.read_tensors("singles"), run.read_metadata("singles"))
+    if len(core.heads) == len(singles.groups):
+        return effects
+    seed = cast("dict[str, int]", run.read_json("additivity.options")).get("seed", 0)
+    table = singles.table(core.heads, seed=seed)
+    return pd.concat([effects, table[table["group"].str.startswith("mean of")]], ignore_index=True)
 
 
 def pruned_evaluation(pruned: Sequence[Pruned]) -> pd.DataFrame:

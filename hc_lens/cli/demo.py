@@ -11,6 +11,7 @@ from hc_lens.cli.core import headline as core_headline
 from hc_lens.cli.finetune import with_steps
 from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse
 from hc_lens.cli.origin import Origin
+from hc_lens.cli.prune import with_steps as with_pruning_steps
 from hc_lens.runs import Run, digest
 from hc_lens.study import DEMO, StudyConfig, embedded_model, run_study
 
@@ -22,7 +23,7 @@ class Arguments:
     Needs no network and no data; under three minutes on two CPU cores.
     """
 
-    minority: float = 0.03
+    minority: float = 0.06
     """Share of training pairs that break the overlap heuristic: the more, the sooner the model generalizes."""
     seed: int = 0
     """Of the data and of the model's first weights."""
@@ -59,8 +60,7 @@ def main(words: Sequence[str]) -> None:
 
 def study_config(args: Arguments) -> StudyConfig:
     """The demo's configuration with what was asked for."""
-    base = DEMO.prune[0]
-    pruning = replace(base, steps=args.prune_steps, ramp_steps=round(args.prune_steps * base.ramp_steps / base.steps))
+    pruning = with_pruning_steps(DEMO.prune[0], args.prune_steps)
     return replace(
         DEMO,
         train=with_steps(DEMO.train, args.train_steps),

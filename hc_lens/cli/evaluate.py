@@ -7,7 +7,7 @@ import pandas as pd
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.options import Common, RunPaths, at_least_one, device_of_name, parse
+from hc_lens.cli.options import Computing, RunPaths, at_least_one, device_of_name, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.stages import evaluate_into, open_pruned
 
@@ -20,23 +20,28 @@ class Arguments:
     """Pruning runs, each evaluated on its own."""
     max_rows: int | None = None
     """Rows of each case; all by default."""
+    seed: int = 0
+    """Draws the rows where --max-rows limits them."""
     batch_size: int = 64
     """Rows in one forward pass."""
-    common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
+    common: tyro.conf.OmitArgPrefixes[Computing] = field(default_factory=Computing)
 
 
 def main(words: Sequence[str]) -> None:
     """Evaluate each run, and leave the table in it."""
     args = parse(Arguments, "evaluate", words)
     device = device_of_name(args.common.device)
+    tables: list[pd.DataFrame] = []
     for path in at_least_one(args.runs, "evaluate"):
         pruned = open_pruned(path)
         model, task = Origin.of(pruned.run).load(device)
         pruned.means.require_model(model)
-        table = evaluate_into(pruned, model, task, max_rows=args.max_rows, batch_size=args.batch_size)
+        table = evaluate_into(pruned, model, task, max_rows=args.max_rows, batch_size=args.batch_size, seed=args.seed)
+        tables.append(table.assign(run=str(path)))
         cases, subs = output.by_case(table), table[table["subnetwork"] != "full"]
         output.table(cases, f"accuracy by case, {len(pruned.subnetworks)} subnetworks at sparsity {pruned.config.sparsity:g}")
         output.headline(path / "evaluation.parquet", f"subnetworks: {output.groups(subs)}; {_spread(cases)}")
+    output.keep(pd.concat(tables, ignore_index=True), args.common.out, "evaluation")
 
 
 def _spread(cases: pd.DataFrame) -> str:

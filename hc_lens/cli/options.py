@@ -94,6 +94,18 @@ def device_of_name(name: str) -> torch.device:
 
 
 @dataclass(frozen=True)
+class Computing:
+    """What computes, and where the tables go besides the run that is read."""
+
+    out: Path | None = None
+    """A directory that gets the tables as CSV files, too; RUN keeps its own copy, which hc-lens report reads."""
+    device: str = "auto"
+    """auto (CUDA if there is one), cpu, cuda, cuda:1."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+@dataclass(frozen=True)
 class Common:
     """Where results go and what computes them."""
 
@@ -160,7 +172,9 @@ class TaskChoice:
         named = self.task or "synthetic"
         file = str(Path(named).absolute()) if Path(named).exists() else named
         validation = None if self.validation is None else str(self.validation.absolute())
-        return asdict(self) | {"task": file, "validation": validation}
+        cases = _cases(self.ood)
+        ood = [f"{name}={path}" for name, path in cases.items()] if isinstance(cases, dict) else list(self.ood)
+        return asdict(self) | {"task": file, "validation": validation, "ood": ood}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object]) -> "TaskChoice":

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from hc_lens.runs import atomic_path
+
 
 def say(text: str) -> None:
     """One line about what is going on."""
@@ -14,6 +16,16 @@ def say(text: str) -> None:
 def table(rows: pd.DataFrame, title: str) -> None:
     """A table with its title."""
     print(f"\n{title}\n{rows.to_string(index=False, float_format=lambda value: f'{value:.3f}')}")
+
+
+def keep(rows: pd.DataFrame, directory: Path | None, name: str) -> None:
+    """Write a table as `directory/name.csv`, atomically, if a directory was asked for; where it is goes to stderr."""
+    if directory is None:
+        return
+    file = directory / f"{name}.csv"
+    with atomic_path(file) as temporary:
+        rows.to_csv(temporary, index=False)
+    say(f"also in {file}")
 
 
 def headline(place: Path, text: str) -> None:

@@ -1,7 +1,7 @@
 """`hc-lens prune`: one subnetwork per seed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,10 +10,10 @@ import tyro
 from hc_lens.cli import output
 from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse, peek
 from hc_lens.cli.origin import Origin
-from hc_lens.means import Ablation, ActivationMeans
+from hc_lens.means import Ablation
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import digest
-from hc_lens.stages import prune_into
+from hc_lens.stages import means_into, means_spec, prune_into
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,12 @@ class Arguments:
     seeds: Seeds = tuple(range(42, 54))
     """One subnetwork each: 42..53, or a list."""
     preset: Literal["desk", "paper"] = "desk"
-    """Where the pruning options below start from: the short recipe, or every setting of the paper."""
+    """Where the pruning options below start from: the short recipe, or every setting of the paper. With --steps, the phases of
+    either take their share of the steps."""
     ablation: Ablation = "mean"
     """What stands in for a removed unit."""
     means_rows: int | None = 100_000
-    """Training rows that the stand-ins are collected on."""
+    """Random training rows that the stand-ins are collected on; None for all. They are kept beside the run and used again."""
     pruning: tyro.conf.OmitArgPrefixes[PruneConfig] = field(default_factory=PruneConfig)
     task: tyro.conf.OmitArgPrefixes[TaskChoice] = field(default_factory=TaskChoice)
     common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
@@ -43,12 +44,13 @@ def main(words: Sequence[str]) -> None:
     device = device_of_name(args.common.device)
     origin = Origin.find(args.model, args.task)
     model, task = origin.load(device)
-    recipe = {"model": args.model, "config": args.pruning.as_dict(), "seeds": list(args.seeds), "ablation": args.ablation}
+    rows, length = args.means_rows, args.pruning.max_length
+    stand_ins = means_spec(model, task.train, rows=rows, max_length=length, kind=args.ablation)
+    recipe = {"means": stand_ins, "task": task.fingerprint, "config": args.pruning.as_dict(), "seeds": list(args.seeds)}
     directory = args.common.out or Path("runs") / f"prune-{digest(recipe)[:12]}"
     output.say(f"pruning {args.model} to {args.pruning.sparsity:g} sparsity with {len(args.seeds)} seeds, on {device}")
-    means = ActivationMeans.collect(
-        model, task.train, kind=args.ablation, max_rows=args.means_rows, max_length=args.pruning.max_length
-    )
+    place = directory.parent / f"means-{digest(stand_ins)[:12]}"
+    means = means_into(place, model, task.train, rows=rows, max_length=length, kind=args.ablation)
     pruned = prune_into(directory, model, task.train, means, args.pruning, args.seeds)
     origin.store(pruned.run)
     for text in pruned.warnings:
@@ -65,6 +67,13 @@ def main(words: Sequence[str]) -> None:
 def _defaults(words: Sequence[str]) -> Arguments:
     """The defaults that go with the preset, sparsity and steps asked for: a preset's schedule follows from the latter two."""
     sparsity = peek(words, "--sparsity", float, 0.5)
-    steps = peek(words, "--steps", int, 600)
     paper = peek(words, "--preset", str, "desk") == "paper"
-    return Arguments(pruning=PruneConfig.paper(sparsity) if paper else PruneConfig.desk(sparsity, steps))
+    preset = PruneConfig.paper(sparsity) if paper else PruneConfig.desk(sparsity)
+    return Arguments(pruning=with_steps(preset, peek(words, "--steps", int, preset.steps)))
+
+
+def with_steps(config: PruneConfig, steps: int) -> PruneConfig:
+    """The configuration for another number of steps: the ramp and the warm-up take the same share of them."""
+    share = steps / config.steps
+    ramp, warmup = round(config.ramp_steps * share), round(config.warmup_steps * share)
+    return replace(config, steps=steps, ramp_steps=ramp, warmup_steps=warmup)

@@ -9,7 +9,6 @@ from hc_lens.cli.options import RunPaths, at_least_one, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.report import headline, read, write_report
 from hc_lens.stages import open_pruned, report_inputs
-from hc_lens.train import evaluations
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,6 @@ def main(words: Sequence[str]) -> None:
     pruned = [open_pruned(path) for path in at_least_one(args.runs, "report")]
     first = pruned[0].run
     finetuned = Origin.of(first).finetuned if first.file("origin", "json").exists() else None
-    inputs = report_inputs(pruned, title=args.title, training=None if finetuned is None else evaluations(finetuned))
+    inputs = report_inputs(pruned, title=args.title, finetuned=finetuned)
     page = write_report(inputs, args.out or args.runs[0])
     output.headline(page, headline(read(inputs)))

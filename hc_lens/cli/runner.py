@@ -44,13 +44,19 @@ def run(name: str, module: str, words: Sequence[str]) -> int:
 def _explain(name: str, error: Exception, *, debug: bool) -> int:
     """Say in one line what went wrong and return the exit code that goes with it."""
     text = str(error)
-    if isinstance(error, BAD_INPUT + FAILED):
+    bad_input = isinstance(error, BAD_INPUT) or _is_missing_extra(error)
+    if bad_input or isinstance(error, FAILED):
         sentence = text or type(error).__name__
     else:
         hint = "" if debug else "; run it again with --debug for the traceback"
         sentence = f"internal error, {type(error).__name__}: {text}{hint}"
     Console(stderr=True, soft_wrap=True).print(f"hc-lens {name}: {sentence}", style="red", markup=False, highlight=False)
-    return 2 if isinstance(error, BAD_INPUT) else 1
+    return 2 if bad_input else 1
+
+
+def _is_missing_extra(error: Exception) -> bool:
+    """Whether the library itself says which extra to install; Python's own ModuleNotFoundError names the module it lacks."""
+    return isinstance(error, ModuleNotFoundError) and error.name is None
 
 
 @contextmanager

@@ -19,7 +19,8 @@ def ablation_bars(table: pd.DataFrame, columns: int = 4) -> go.Figure:
     Args:
         table: one row per group of units and case: `group` (what was ablated, `L4.H0` or a set's name), `case`, `effect`
             (accuracy of the full model minus that of the ablated one, so positive is damage; a share, 0.1 is ten points),
-            `low`, `high` (its interval). In-domain cases are dark where there is a column `case_group` ("ID" or "OOD").
+            `low`, `high` (its 95 % interval; NaN where there is none). In-domain cases are dark where there is a column
+            `case_group` ("ID" or "OOD").
             `Ablation.table()` has these; of its scales, choose the accuracy.
         columns: panels beside each other.
 
@@ -65,9 +66,8 @@ def ablation_bars(table: pd.DataFrame, columns: int = 4) -> go.Figure:
                 "thickness": 1.3,
                 "width": 3,
             },
-            customdata=rows[["low", "high"]].to_numpy().tolist(),
-            hovertemplate=f"{text(case)}<br>%{{y}} ablated: %{{x:.1%}} lost"
-            "<br>95 % interval %{customdata[0]:.1%} to %{customdata[1]:.1%}<extra></extra>",
+            customdata=[_interval(low, high) for low, high in zip(rows["low"], rows["high"], strict=True)],
+            hovertemplate=f"{text(case)}<br>%{{y}} ablated: %{{x:.1%}} lost<br>%{{customdata}}<extra></extra>",
             showlegend=False,
             row=place // columns + 1,
             col=place % columns + 1,
@@ -82,6 +82,10 @@ def ablation_bars(table: pd.DataFrame, columns: int = 4) -> go.Figure:
         last = (len(cases) - column) // columns + 1
         drawn.update_xaxes(title_text="accuracy lost", showticklabels=True, row=last, col=column)
     return drawn
+
+
+def _interval(low: float, high: float) -> str:
+    return f"95 % interval {low:.1%} to {high:.1%}" if pd.notna(low) and pd.notna(high) else "without an interval"
 
 
 def additivity(table: pd.DataFrame) -> go.Figure:

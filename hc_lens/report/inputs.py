@@ -39,6 +39,7 @@ class CoreSummary:
 
     `sparsities` are those of the `n` runs. `expected` is the number of heads shared by independent subnetworks; `null_low`,
     `null_high` are the 2.5 % and 97.5 % quantiles of the layer-stratified permutation null, and `p_value` is that null's.
+    `chosen_for` is set where `k` was chosen from these subnetworks, as the largest that gives a core of so many heads.
     """
 
     heads: tuple[Head, ...]
@@ -49,12 +50,15 @@ class CoreSummary:
     null_low: float
     null_high: float
     p_value: float
+    chosen_for: int | None = None
 
     @staticmethod
-    def of(core: Core, null: NullResult, sparsities: Sequence[float]) -> "CoreSummary":
+    def of(core: Core, null: NullResult, sparsities: Sequence[float], chosen_for: int | None = None) -> "CoreSummary":
         """The summary of a core, its null, and the sparsities that its subnetworks were pruned to."""
         low, high = null.interval
-        return CoreSummary(core.heads, core.k, core.n, tuple(sparsities), null.expected_size, low, high, null.p_value)
+        return CoreSummary(
+            core.heads, core.k, core.n, tuple(sparsities), null.expected_size, low, high, null.p_value, chosen_for
+        )
 
 
 @dataclass(frozen=True)

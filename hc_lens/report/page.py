@@ -66,7 +66,12 @@ def _render(template: str, inputs: ReportInputs, *, autoescape: bool, plotly_js:
 
 def _run_facts(inputs: ReportInputs) -> list[tuple[str, str]]:
     """What was run, as counted in the tables."""
-    facts = [("Cases", f"{len(inputs.cases('ID'))} in-domain, {len(inputs.cases('OOD'))} out of domain")]
+    rows = inputs.full.groupby("group")["n"].sum() if "n" in inputs.full.columns else {}
+    cases = [
+        (len(inputs.cases(group)), where, rows.get(group)) for group, where in (("ID", "in-domain"), ("OOD", "out of domain"))
+    ]
+    told = [f"{number} {where}" + ("" if n is None else f" ({int(n):,} rows)") for number, where, n in cases]
+    facts = [("Cases", ", ".join(told))]
     for share, runs in inputs.by_sparsity.items():
         seeds = sorted({int(seed) for seed in runs["seed"].dropna()})
         named = f", {_seeds(seeds)}" if seeds else ""

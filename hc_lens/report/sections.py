@@ -112,8 +112,7 @@ def _ablation(inputs: ReportInputs, headings: dict[str, str]) -> Section | None:
         return None
     caption = (
         "Accuracy that the full model loses when units are mean-ablated: single core heads, sets ablated together, and the "
-        "average of "
-        "the other heads. In-domain panels are dark; whiskers are 95 % intervals (for an average of heads, their quartiles)."
+        "average of the other heads, one by one. In-domain panels are dark; whiskers are 95 % bootstrap intervals over rows."
     )
     drawn, left_out = _most_affected(effects)
     if left_out:

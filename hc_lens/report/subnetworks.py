@@ -212,6 +212,11 @@ def core(inputs: ReportInputs) -> Finding:
         "independent "
         f"subnetworks {found.expected:.2g} on average."
     )
+    if found.chosen_for is not None:
+        chance += (
+            f" The {found.k} was chosen from these same subnetworks, as the largest k with a core of at least "
+            f"{counted(found.chosen_for, 'head')}, so that p is optimistic."
+        )
     if not size:
         return Finding("core", question, verdict, short, f"No head is kept in {runs}. {chance}", rule)
     n_layers = int(inputs.frequency["layer"].max()) + 1

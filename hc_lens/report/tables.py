@@ -26,14 +26,17 @@ class TextTable:
 
 
 def accuracy_table(inputs: ReportInputs) -> TextTable:
-    """One row per case: the full model's accuracy, and least, mean, most and standard deviation over each sparsity's runs."""
-    full = inputs.full.set_index("case")["accuracy"]
-    columns = ["group", "case", "full"]
+    """One row per case: the full model's accuracy, and least, mean, most and standard deviation over each sparsity's runs.
+
+    The full model's accuracy has its 95 % interval over rows.
+    """
+    full = dict(zip(map(str, inputs.full["case"]), _with_intervals(inputs.full, "accuracy"), strict=True))
+    columns = ["group", "case", "full [95 %]"]
     for share in inputs.by_sparsity:
         columns += [f"{100 * share:.0f} %: least", "mean", "most", "sd"]
     rows: list[tuple[str, ...]] = []
     for case, group in inputs.group_of.items():
-        cells = [group, case, _percent(full.get(case))]
+        cells = [group, case, full.get(case, "")]
         for runs in inputs.by_sparsity.values():
             found = runs.loc[runs["case"] == case, "accuracy"]
             cells += [_percent(found.min()), _percent(found.mean()), _percent(found.max()), _percent(found.std())]
@@ -96,20 +99,21 @@ def joint_table(inputs: ReportInputs, first: str, second: str) -> TextTable:
 
 
 def effect_table(inputs: ReportInputs, effects: pd.DataFrame) -> TextTable:
-    """One row per case, one column per group of units ablated: points of accuracy lost."""
-    wide = effects.pivot_table(index="case", columns="group", values="effect", sort=False)
-    wide = wide.reindex([case for case in inputs.group_of if case in wide.index])
+    """One row per case, one column per group of units ablated: points of accuracy lost, with their 95 % interval."""
+    cells: dict[str, dict[str, str]] = {}
+    for case, group, cell in zip(effects["case"], effects["group"], _with_intervals(effects, "effect"), strict=True):
+        cells.setdefault(str(case), {})[str(group)] = cell
+    groups = dict.fromkeys(map(str, effects["group"]))
     rows = tuple(
-        (inputs.group_of[str(case)], str(case), *(_percent(value) for value in row))
-        for case, row in zip(wide.index, wide.to_numpy(), strict=True)
+        (its, case, *(cells[case].get(group, "") for group in groups)) for case, its in inputs.group_of.items() if case in cells
     )
-    return TextTable("Accuracy lost to ablation (points)", ("group", "case", *map(str, wide.columns)), rows, labels=2)
+    return TextTable("Accuracy lost to ablation (points [95 %])", ("group", "case", *groups), rows, labels=2)
 
 
 def shown_effects(inputs: ReportInputs) -> pd.DataFrame:
     """The effects worth a bar: single core heads and sets as they are, all other single heads as their mean.
 
-    The interval of that mean is the heads' quartiles, unless the effects hold a mean with an interval of its own.
+    That mean has an interval only where the effects hold one, as `Ablation.table(core)` gives it.
     """
     effects = inputs.accuracy_effects
     core = {str(head) for head in inputs.core.heads}
@@ -123,8 +127,8 @@ def shown_effects(inputs: ReportInputs) -> pd.DataFrame:
             "group": f"mean of {others['group'].nunique()} other heads",
             "case": list(by_case.groups),
             "effect": by_case["effect"].mean().to_numpy(),
-            "low": by_case["effect"].quantile(0.25).to_numpy(),
-            "high": by_case["effect"].quantile(0.75).to_numpy(),
+            "low": math.nan,
+            "high": math.nan,
             "case_group": by_case["case_group"].first().to_numpy(),
         }
     )
@@ -183,6 +187,16 @@ def _flat(settings: Mapping[str, object], prefix: str) -> list[tuple[str, str]]:
             # A digest is told by its first 12 digits; the whole stands in the run's own files.
             rows.append((f"{prefix}{name}", _DIGEST.sub(r"\1…", str(value))))
     return rows
+
+
+def _with_intervals(table: pd.DataFrame, column: str) -> list[str]:
+    """Each row's value of a column, with the row's interval."""
+    return [_with_interval(*row) for row in table[[column, "low", "high"]].to_numpy(dtype=float).tolist()]
+
+
+def _with_interval(share: float, low: float, high: float) -> str:
+    """`73.1 [69.0, 76.8]`, in percent."""
+    return _percent(share) + (f" [{_percent(low)}, {_percent(high)}]" if math.isfinite(low + high) else "")
 
 
 def _percent(share: float | None) -> str:
