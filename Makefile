@@ -21,12 +21,13 @@ check: .venv/installed-dev
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-.venv/bin/python:
+.venv/made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hc_lens needs Python 3.11 or newer, this is " + sys.version)'
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv .venv || { echo 'no virtual environment: on Debian and Ubuntu, apt install python3-venv first' >&2; exit 1; }
+	touch $@
 
 # torch first and pinned: whatever else is resolved later cannot replace the build that this index offers.
-.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+.venv/installed: pyproject.toml constraints.txt | .venv/made
 	$(BIN)/pip install --quiet -c constraints.txt torch
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[test,minilm]'
 	touch $@
