@@ -56,12 +56,12 @@ def _seeds() -> None:
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The corpora of the published protocol, where the machine has them."""
-    root = os.environ.get("HC_LENS_DATA")
-    if not root:
+    from hc_lens.data.desk import data_folder
+
+    folder = data_folder()
+    if folder is None:
         pytest.skip("HC_LENS_DATA is not set: the MNLI and HANS files are not on this machine")
-    if not Path(root).is_dir():
-        raise FileNotFoundError(f"HC_LENS_DATA={root} is not a directory")
-    return Path(root)
+    return folder
 
 
 @pytest.fixture
