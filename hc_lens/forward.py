@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Literal, cast
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -44,7 +44,7 @@ def inputs_of(model: HookedRootModule, data: Inputs, max_length: int | None = No
             f"{type(model).__name__} has no tokenizer, so the split {data.name!r} cannot be encoded: pass tokenizer=... to "
             "load_model, or pass encoded rows"
         )
-    limit = cast(int, getattr(model, "max_length", None) or model.cfg.n_ctx)
+    limit = cast(int, getattr(model, "max_length", None) or shape_of(model).n_ctx)
     return encode(data, tokenizer, min(max_length or limit, limit))
 
 
@@ -59,6 +59,21 @@ def run_batch(model: HookedRootModule, batch: Batch) -> Float[Tensor, "batch *ou
         "token_type_ids": batch.token_type_ids,
     }
     return cast(Tensor, model(batch.input_ids, **{name: value for name, value in optional.items() if name in accepted}))
+
+
+@runtime_checkable
+class Shape(Protocol):
+    """The sizes in a hooked model's `cfg`."""
+
+    n_layers: int
+    n_heads: int
+    d_model: int
+    n_ctx: int
+
+
+def shape_of(model: HookedRootModule) -> Shape:
+    """The model's sizes; TransformerLens's base class does not declare `cfg`."""
+    return cast(Shape, model.cfg)
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -16,7 +16,7 @@ from transformer_lens.hook_points import HookPoint
 
 from hc_lens.accumulate import Accumulator, accumulate
 from hc_lens.atomic import write_tensors
-from hc_lens.forward import Inputs, inputs_of
+from hc_lens.forward import Inputs, inputs_of, shape_of
 from hc_lens.hooks import Edit, HookFunction, mlp_point, z_point
 from hc_lens.models import fingerprint
 from hc_lens.units import Head, Unit, require_in_model
@@ -96,7 +96,7 @@ class ActivationMeans:
             raise ValueError(f"max_rows must be at least 1 or None, got {max_rows}")
         encoded = inputs_of(model, data, max_length)
         rows = range(min(len(encoded), max_rows or len(encoded)))
-        n_layers = cast(int, model.cfg.n_layers)
+        n_layers = shape_of(model).n_layers
         seen = Accumulator(n_layers, by_position=kind == "position", pool=pool if kind == "resample" else 0, seed=seed)
         accumulate(model, encoded, rows, batch_size, seen)
         head, mlp = seen.freeze()

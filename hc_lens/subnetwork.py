@@ -129,7 +129,7 @@ class Subnetwork:
         return replace(self, mask=~self.mask, seed=None, provenance={"made by": f"~{self._label}"})
 
     def save(self, path: Path) -> Path:
-        """Write mask and provenance (a few hundred bytes) to `path`.
+        """Write mask and provenance (one or two kilobytes) to `path`.
 
         The means go, once for all subnetworks that share them, to `means/<digest>.safetensors` beside it.
         """

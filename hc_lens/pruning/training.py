@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import cast
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded, move, shuffled_rows
-from hc_lens.forward import device_of, dtype_of, mode, run_batch
+from hc_lens.forward import device_of, dtype_of, mode, run_batch, shape_of
 from hc_lens.gates import HardConcrete, gate_edits, undecided
 from hc_lens.hooks import hooked
 from hc_lens.means import ActivationMeans
@@ -70,7 +69,7 @@ def runs_together(model: HookedRootModule, encoded: Encoded, config: PruneConfig
     """
     if config.dropout:
         return 1
-    width = cast(int, model.cfg.n_layers) * cast(int, model.cfg.d_model)
+    width = shape_of(model).n_layers * shape_of(model).d_model
     tokens = config.batch_size * min(config.max_length, int(encoded.lengths.max()))
     return max(1, int(config.memory_gib * 2**30 / (80 * tokens * width)))
 
