@@ -138,9 +138,17 @@ DEMO = StudyConfig(
     train=TrainConfig(
         steps=1200, batch_size=64, lr=5e-4, warmup_steps=100, max_length=32, checkpoint_every=150, precision="bf16"
     ),
-    # A short schedule needs slower multipliers than the 600 steps of the desk recipe, or they overshoot the target.
+    # In a third of the desk recipe's 600 steps its multipliers overshoot: slower ones, faster gates and more steps at the target
+    # left at most 6 % of the gates undecided and no target missed (6 seeds, both sparsities).
     prune=tuple(
-        replace(PruneConfig.desk(sparsity, steps=200), batch_size=16, lr_multipliers=0.2, max_length=32)
+        replace(
+            PruneConfig.desk(sparsity, steps=200),
+            ramp_steps=120,
+            batch_size=16,
+            lr_gates=0.15,
+            lr_multipliers=0.2,
+            max_length=32,
+        )
         for sparsity in (0.5, 0.7)
     ),
     checkpoint_rows=100,
