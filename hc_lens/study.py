@@ -138,8 +138,8 @@ DEMO = StudyConfig(
     train=TrainConfig(
         steps=1200, batch_size=64, lr=5e-4, warmup_steps=100, max_length=32, checkpoint_every=150, precision="bf16"
     ),
-    # In a third of the desk recipe's 600 steps its multipliers overshoot: slower ones, faster gates and more steps at the target
-    # left at most 6 % of the gates undecided and no target missed (6 seeds, both sparsities).
+    # In a third of the desk recipe's 600 steps its multipliers overshoot. Slower ones, faster gates, more steps at the target:
+    # at most 6 % of the gates undecided, no target missed (6 seeds, both sparsities).
     prune=tuple(
         replace(
             PruneConfig.desk(sparsity, steps=200),
