@@ -359,7 +359,7 @@ def report_inputs(
         RunError: if a run was not evaluated, or the first has no core.
     """
     first = pruned[0].run
-    ablated = first.file("additivity", "parquet").exists()
+    ablated = _options(first, "additivity") is not None  # written last: after a kill in between, tables may not fit
     additivity = first.read_table("additivity") if ablated else None
     training = pd.DataFrame() if finetuned is None else evaluations(finetuned)
     evaluation, core = pruned_evaluation(pruned), open_core(first)
