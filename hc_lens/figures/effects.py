@@ -12,6 +12,21 @@ _SCALES = {
     "metric": ("metric lost jointly, beyond the sum", ""),
 }
 
+ADDITIVITY_COLUMNS = (
+    "set",
+    "case",
+    "scale",
+    "joint",
+    "summed",
+    "excess",
+    "low",
+    "high",
+    "floor_limited",
+    "control_low",
+    "control_high",
+)
+"""What `additivity` and the report need of `Ablation.super_additivity()`."""
+
 
 def ablation_bars(table: pd.DataFrame, columns: int = 4) -> go.Figure:
     """What ablating each group of units costs, one panel per case: bars to the right are accuracy lost, with intervals.
@@ -104,20 +119,7 @@ def additivity(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    needed = (
-        "set",
-        "case",
-        "scale",
-        "joint",
-        "summed",
-        "excess",
-        "low",
-        "high",
-        "floor_limited",
-        "control_low",
-        "control_high",
-    )
-    require(table, needed, "additivity")
+    require(table, ADDITIVITY_COLUMNS, "additivity")
     scales = [scale for scale in _SCALES if scale in set(table["scale"])]
     sets = list(dict.fromkeys(table["set"]))
     rows_at = {key: place for place, key in enumerate(dict.fromkeys(zip(table["case"], table["set"], strict=True)))}

@@ -7,6 +7,7 @@ import pandas as pd
 
 from hc_lens.analysis import Core, NullResult
 from hc_lens.analysis.overlap import RankCorrelation
+from hc_lens.figures.effects import ADDITIVITY_COLUMNS
 from hc_lens.figures.style import require
 from hc_lens.units import Head
 
@@ -17,19 +18,7 @@ _COLUMNS = {
     "joint": ("i", "j", "heads"),
     "mlps": ("sparsity", "layer", "count", "of"),
     "effects": ("group", "case", "scale", "effect", "low", "high"),
-    "additivity": (
-        "set",
-        "case",
-        "scale",
-        "joint",
-        "summed",
-        "excess",
-        "low",
-        "high",
-        "floor_limited",
-        "control_low",
-        "control_high",
-    ),
+    "additivity": ADDITIVITY_COLUMNS,
 }
 
 

@@ -21,7 +21,7 @@ from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded, shuffled_rows
 from hc_lens.data.task import Task
-from hc_lens.forward import device_of, inputs_of, run_batch
+from hc_lens.forward import device_of, inputs_of, mode, run_batch
 from hc_lens.metrics import label_order, progress
 from hc_lens.models import fingerprint, fused
 from hc_lens.runs import Run
@@ -94,7 +94,7 @@ def _evaluate(run: Run, model: HookedRootModule, task: Task, evaluate: Evaluate,
         found = evaluate(model, task)
         return pd.concat([pd.DataFrame({"step": [step] * len(found)}, index=found.index), found], axis=1)
 
-    with _mode(model, training=False), _own_randomness(model):
+    with mode(model, training=False), _own_randomness(model):
         run.table(f"evaluation/{name_of(step)}", table)
 
 
@@ -121,7 +121,7 @@ class _Training:
             config.bucket,
         )
         with ExitStack() as restore:
-            restore.enter_context(_mode(self.model, training=config.dropout))
+            restore.enter_context(mode(self.model, training=config.dropout))
             restore.enter_context(_trainable(self.model))
             restore.enter_context(_own_randomness(self.model))
             torch.manual_seed(_stream(config.seed, "dropout"))
@@ -205,18 +205,6 @@ def _own_randomness(model: HookedRootModule) -> Generator[None, None, None]:
     """What is drawn inside leaves the global random state outside as it was."""
     with torch.random.fork_rng(cuda_devices(model)):
         yield
-
-
-@contextmanager
-def _mode(model: HookedRootModule, training: bool) -> Generator[None, None, None]:
-    """Train or eval mode; each module's own mode is restored."""
-    before = [(module, module.training) for module in model.modules()]
-    model.train(training)
-    try:
-        yield
-    finally:
-        for module, mode in before:
-            module.training = mode
 
 
 @contextmanager
