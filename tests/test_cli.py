@@ -77,7 +77,7 @@ def test_the_same_command_again_computes_nothing_twice(chain: Path, monkeypatch:
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("hc_lens.stages.prune", never)
+    monkeypatch.setattr("hc_lens.stages.pruned.prune", never)
     assert main(["prune", str(chain / "ft"), *SHORT, "--out", str(chain / "pruned")]) == 0
 
 

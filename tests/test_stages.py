@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from hc_lens import stages
+from hc_lens import pruning, stages
 from hc_lens.data import Task, synthetic_nli
 from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier
@@ -63,7 +63,7 @@ def test_pruning_goes_on_with_the_seeds_that_an_interruption_left_out(
     model: Classifier, task: Task, means: ActivationMeans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[tuple[int, ...]] = []
-    train = stages.prune
+    train = pruning.prune
 
     def interrupted(model: Any, data: Any, means: Any, config: Any, seeds: Sequence[int], loss: Any) -> Any:
         if len(trained) == 2:
@@ -71,7 +71,7 @@ def test_pruning_goes_on_with_the_seeds_that_an_interruption_left_out(
         trained.append(tuple(seeds))
         return train(model, data, means, config, seeds, loss)
 
-    monkeypatch.setattr("hc_lens.stages.prune", interrupted)
+    monkeypatch.setattr("hc_lens.stages.pruned.prune", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prune_into(tmp_path / "stopped", model, task.train, means, _CONFIG, _SEEDS)
     with pytest.raises(RunError, match="stopped holds a pruning run that has not finished: start it again"):
@@ -79,7 +79,7 @@ def test_pruning_goes_on_with_the_seeds_that_an_interruption_left_out(
     trained[:] = [()]  # room for one more
     resumed = prune_into(tmp_path / "stopped", model, task.train, means, _CONFIG, _SEEDS)
     assert trained == [(), (44,)], "the first two are kept"
-    monkeypatch.setattr("hc_lens.stages.prune", train)
+    monkeypatch.setattr("hc_lens.stages.pruned.prune", train)
     whole = prune_into(tmp_path / "whole", model, task.train, means, _CONFIG, _SEEDS)
     for one, other in zip(resumed.subnetworks, whole.subnetworks, strict=True):
         assert one.seed == other.seed

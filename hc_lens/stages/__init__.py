@@ -1,0 +1,26 @@
+"""The steps of the line as run directories: what each leaves, and how the next reads it; every step resumes."""
+
+from hc_lens.stages.ablation import AblationTables, ablate_into, singles_into
+from hc_lens.stages.core import core_into, core_of, open_core
+from hc_lens.stages.evaluation import evaluate_into, pruned_evaluation
+from hc_lens.stages.means import means_into, means_spec
+from hc_lens.stages.pruned import Pruned, open_pruned, prune_into
+from hc_lens.stages.reporting import QUESTION, report_inputs
+
+__all__ = [
+    "QUESTION",
+    "AblationTables",
+    "Pruned",
+    "ablate_into",
+    "core_into",
+    "core_of",
+    "evaluate_into",
+    "means_into",
+    "means_spec",
+    "open_core",
+    "open_pruned",
+    "prune_into",
+    "pruned_evaluation",
+    "report_inputs",
+    "singles_into",
+]

@@ -1,0 +1,102 @@
+"""What a pruning run keeps of ablating heads from its full model: every single head, and sets of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from hc_lens.analysis import Ablation, ablate, single_heads
+from hc_lens.analysis.stored import from_tensors, to_tensors
+from hc_lens.data.task import Task
+from hc_lens.forward import Precision
+from hc_lens.models import Classifier
+from hc_lens.runs import digest
+from hc_lens.stages.kept import forget, options_of, remembered
+from hc_lens.stages.pruned import Pruned
+from hc_lens.units import Head
+
+
+@dataclass(frozen=True, eq=False)
+class AblationTables:
+    """`effects`, one row per group, case and scale; `additivity`, one per set of several heads, case and scale."""
+
+    effects: pd.DataFrame
+    additivity: pd.DataFrame
+
+
+def singles_into(
+    pruned: Pruned,
+    model: Classifier,
+    task: Task,
+    *,
+    max_rows: int | None,
+    batch_size: int = 64,
+    precision: Precision = "fp32",
+    seed: int = 0,
+) -> Ablation:
+    """Ablate every head of the full model alone; every row's values are kept as `singles.safetensors`."""
+    run = pruned.run
+    options = {"task": task.fingerprint, "max_rows": max_rows, "precision": precision, "seed": seed}
+    done = run.file("singles", "safetensors").exists() and run.read_metadata("singles")["options"] == digest(options)
+    if not done:
+        result = ablate(
+            model,
+            task,
+            pruned.means,
+            single_heads(pruned.means),
+            max_rows=max_rows,
+            max_length=pruned.config.max_length,
+            batch_size=batch_size,
+            seed=seed,
+            precision=precision,
+        )
+        tensors, metadata = to_tensors(result)
+        run.write_tensors("singles", tensors, metadata | {"options": digest(options)})
+    return from_tensors(run.read_tensors("singles"), run.read_metadata("singles"))
+
+
+def ablate_into(
+    pruned: Pruned,
+    model: Classifier,
+    task: Task,
+    sets: Mapping[str, Sequence[Head]],
+    *,
+    max_rows: int | None,
+    controls: int = 20,
+    batch_size: int = 64,
+    precision: Precision = "fp32",
+    seed: int = 0,
+) -> AblationTables:
+    """Ablate every head of the full model alone, and each named set together; kept as `effects` and `additivity` tables.
+
+    `seed` draws the rows where `max_rows` limits them, the control sets, and the bootstrap.
+    """
+    options = {
+        "task": task.fingerprint,
+        "sets": {name: [str(head) for head in heads] for name, heads in sets.items()},
+        "max_rows": max_rows,
+        "controls": controls,
+        "precision": precision,
+        "seed": seed,
+    }
+    run = pruned.run
+    if options_of(run, "additivity") != options:
+        forget(run, "additivity")
+        singles = singles_into(pruned, model, task, max_rows=max_rows, batch_size=batch_size, precision=precision, seed=seed)
+        joint = {name: tuple(heads) for name, heads in sets.items() if len(heads) > 1}
+        result = ablate(
+            model,
+            task,
+            pruned.means,
+            {**singles.groups, **joint},
+            controls=controls,
+            max_rows=max_rows,
+            max_length=pruned.config.max_length,
+            batch_size=batch_size,
+            known=singles,
+            seed=seed,
+            precision=precision,
+        )
+        run.write_table("effects", result.table(seed=seed))
+        remembered(run, "additivity", options, lambda: result.super_additivity(seed=seed))
+    return AblationTables(run.read_table("effects"), run.read_table("additivity"))

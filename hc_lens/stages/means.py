@@ -1,0 +1,43 @@
+"""The means over a split as a run directory."""
+
+from pathlib import Path
+from typing import cast
+
+import torch
+from transformer_lens import HookedRootModule
+
+from hc_lens.data.task import Split
+from hc_lens.means import Ablation as AblationKind
+from hc_lens.means import ActivationMeans
+from hc_lens.models import fingerprint
+from hc_lens.runs import Run
+
+
+def means_spec(
+    model: HookedRootModule, data: Split, *, rows: int | None, max_length: int, kind: AblationKind = "mean"
+) -> dict[str, object]:
+    """What decides the means that `means_into` collects, JSON-ready."""
+    return {"model": fingerprint(model), "data": data.fingerprint, "rows": rows, "max_length": max_length, "kind": kind}
+
+
+def means_into(
+    directory: Path, model: HookedRootModule, data: Split, *, rows: int | None, max_length: int, kind: AblationKind = "mean"
+) -> ActivationMeans:
+    """The means over random rows of a split (which may come sorted by source), collected once and read back.
+
+    `rows` is how many, None for all. Another process that is collecting them is waited for.
+
+    Raises:
+        RunError: if the directory holds another run.
+        MeansError: if the means kept there are damaged.
+    """
+    run = Run.at(directory, "means", means_spec(model, data, rows=rows, max_length=max_length, kind=kind))
+    with run.locked(wait=True):
+        if run.finished:
+            return ActivationMeans.load(run.path / cast(str, run.read_json("means")))
+        shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
+        sample = data.take(shuffled[:rows].tolist(), name=f"{data.name} sample")
+        means = ActivationMeans.collect(model, sample, kind=kind, max_rows=None, max_length=max_length)
+        run.write_json("means", means.save(run.path).name)
+        run.finish()
+        return means

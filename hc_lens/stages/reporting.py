@@ -1,0 +1,94 @@
+"""The report's inputs, read from run directories."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from hc_lens.analysis import head_frequency, joint_histogram, mlp_frequency, spearman
+from hc_lens.analysis.stored import from_tensors
+from hc_lens.report import CoreSummary, ReportInputs
+from hc_lens.runs import Run
+from hc_lens.stages.core import open_core
+from hc_lens.stages.evaluation import pruned_evaluation
+from hc_lens.stages.kept import options_of
+from hc_lens.stages.pruned import Pruned
+from hc_lens.train import evaluations
+
+QUESTION = (
+    "Pruned with different seeds, a fine-tuned classifier gives subnetworks that agree in-domain. Do they generalize alike, "
+    "which heads do all of them keep, and what do those heads do out of domain?"
+)
+
+
+def report_inputs(
+    pruned: Sequence[Pruned],
+    *,
+    title: str,
+    question: str = QUESTION,
+    finetuned: Path | None = None,
+    notes: Sequence[str] = (),
+) -> ReportInputs:
+    """What the runs hold, and the fine-tuning run their model comes from; ablation is left out where it was not run.
+
+    Raises:
+        RunError: if a run was not evaluated, or the first has no core.
+    """
+    first = pruned[0].run
+    ablated = options_of(first, "additivity") is not None  # written last: after a kill in between, tables may not fit
+    additivity = first.read_table("additivity") if ablated else None
+    training = pd.DataFrame() if finetuned is None else evaluations(finetuned)
+    evaluation, core = pruned_evaluation(pruned), open_core(first)
+    ends = (pruned[0].subnetworks, pruned[-1].subnetworks) if len(pruned) > 1 else None
+    return ReportInputs(
+        title=title,
+        question=question,
+        provenance={**first.provenance, **({"pruned on": pruned[0].devices} if pruned[0].devices else {})},
+        config=_settings(pruned, finetuned),
+        evaluation=evaluation,
+        frequency=_stacked([(p.config.sparsity, head_frequency(p.subnetworks)) for p in pruned]),
+        core=core,
+        training=None if training.empty else training,
+        joint=None if ends is None else joint_histogram(*ends),
+        rank=None if ends is None else spearman(*ends),
+        mlps=_stacked([(p.config.sparsity, mlp_frequency(p.subnetworks)) for p in pruned]),
+        effects=_effects(first, core) if ablated else None,
+        additivity=None if additivity is None or additivity.empty else additivity,
+        warnings=tuple(text for p in pruned for text in p.warnings),
+        notes=tuple(notes),
+    )
+
+
+def _settings(pruned: Sequence[Pruned], finetuned: Path | None) -> dict[str, object]:
+    """What every step was told, for the report."""
+    first = pruned[0].run
+    settings: dict[str, object] = {}
+    if first.file("task", "json").exists():
+        task = cast("dict[str, Any]", first.read_json("task"))
+        counted = {key: f"{sum(rows.values())} in {len(rows)} cases" for key, rows in task.items() if isinstance(rows, dict)}
+        settings["task"] = task | counted
+    if finetuned is not None:
+        settings["fine-tuning"] = dict(Run.open(finetuned).spec)
+    for p in pruned:
+        settings[f"pruning at {p.config.sparsity:g}"] = dict(p.run.spec)
+    for name, kept in (("evaluation", "evaluation"), ("ablation", "additivity")):
+        if isinstance(options := options_of(first, kept), dict):
+            told = cast("dict[str, object]", options)
+            settings[name] = told | ({"max_rows": "all"} if told["max_rows"] is None else {})
+    return settings
+
+
+def _effects(run: Run, core: CoreSummary) -> pd.DataFrame:
+    """The effects, and those of the heads outside the core as a mean with its own bootstrap interval."""
+    effects = run.read_table("effects")
+    singles = from_tensors(run.read_tensors("singles"), run.read_metadata("singles"))
+    if len(core.heads) == len(singles.groups):
+        return effects
+    seed = cast("dict[str, int]", run.read_json("additivity.options")).get("seed", 0)
+    table = singles.table(core.heads, seed=seed)
+    return pd.concat([effects, table[table["group"].str.startswith("mean of")]], ignore_index=True)
+
+
+def _stacked(tables: Sequence[tuple[float, pd.DataFrame]]) -> pd.DataFrame:
+    return pd.concat([table.assign(sparsity=sparsity) for sparsity, table in tables], ignore_index=True)
