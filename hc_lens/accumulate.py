@@ -3,11 +3,10 @@
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Encoded
 from hc_lens.forward import device_of, inference, run_batch
-from hc_lens.hooks import captured, mlp_point, z_point
+from hc_lens.hooks import HookedModel, captured, mlp_point, z_point
 
 
 class Accumulator:
@@ -84,7 +83,7 @@ def _padded(tensor: Tensor, length: int) -> Tensor:
     return torch.cat([tensor, tensor.new_zeros(length - len(tensor), *tensor.shape[1:])])
 
 
-def accumulate(model: HookedRootModule, encoded: Encoded, rows: range, batch_size: int, into: Accumulator) -> None:
+def accumulate(model: HookedModel, encoded: Encoded, rows: range, batch_size: int, into: Accumulator) -> None:
     """Run these rows through the model in eval mode, in batches of similar length, and add every batch to `into`."""
     order = sorted(rows, key=lambda row: int(encoded.lengths[row]))
     with inference(model), captured(model, [point for pair in into.points for point in pair]) as seen:

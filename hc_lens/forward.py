@@ -8,10 +8,10 @@ from typing import Literal, Protocol, cast, runtime_checkable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded, encode, encode_tokens
 from hc_lens.data.task import Split
+from hc_lens.hooks import HookedModel
 from hc_lens.models import fused
 
 Inputs = Split | Encoded | Tensor
@@ -26,7 +26,7 @@ def dtype_of(precision: Precision) -> torch.dtype | None:
     return torch.bfloat16 if precision == "bf16" else None
 
 
-def inputs_of(model: HookedRootModule, data: Inputs, max_length: int | None = None) -> Encoded:
+def inputs_of(model: HookedModel, data: Inputs, max_length: int | None = None) -> Encoded:
     """Encode `data` for `model`: a split with the model's own tokenizer, whatever is encoded already as it is.
 
     Pairs are cut at `max_length` tokens, by default and at most the model's limit.
@@ -48,7 +48,7 @@ def inputs_of(model: HookedRootModule, data: Inputs, max_length: int | None = No
     return encode(data, tokenizer, min(max_length or limit, limit))
 
 
-def run_batch(model: HookedRootModule, batch: Batch) -> Float[Tensor, "batch *output"]:
+def run_batch(model: HookedModel, batch: Batch) -> Float[Tensor, "batch *output"]:
     """The model's output for a batch; mask and token types go in under the names that the model's `forward` has for them."""
     if hasattr(model, "label_names"):
         return cast(Tensor, model(batch))
@@ -71,7 +71,7 @@ class Shape(Protocol):
     n_ctx: int
 
 
-def shape_of(model: HookedRootModule) -> Shape:
+def shape_of(model: HookedModel) -> Shape:
     """The model's sizes; TransformerLens's base class does not declare `cfg`."""
     return cast(Shape, model.cfg)
 
@@ -82,7 +82,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 @contextmanager
-def inference(model: HookedRootModule, precision: Precision = "fp32") -> Generator[None]:
+def inference(model: HookedModel, precision: Precision = "fp32") -> Generator[None]:
     """Eval mode, no gradients and fused weights; what was so before is restored, also on error.
 
     Weights are packed once on entry: many passes under one `inference` share it.

@@ -12,6 +12,13 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
+from transformer_lens.model_bridge import TransformerBridge
+
+HookedModel = HookedRootModule | TransformerBridge
+"""A TransformerLens model: a hooked classifier, HookedTransformer, HookedEncoder, or a bridge to a transformers model.
+
+Edits and captures address hook points by name, so whatever has `z_point` and `mlp_point` in every block will do.
+"""
 
 HookFunction = Callable[..., Tensor]
 """`f(activation, hook=hook_point)`: from the activation at a hook point to what replaces it (TransformerLens's signature)."""
@@ -41,7 +48,7 @@ def mlp_point(layer: int) -> str:
     return f"blocks.{layer}.hook_mlp_out"
 
 
-def require_points(model: HookedRootModule, points: Iterable[str]) -> None:
+def require_points(model: HookedModel, points: Iterable[str]) -> None:
     """Check that the model has these hook points.
 
     Raises:
@@ -56,7 +63,7 @@ def require_points(model: HookedRootModule, points: Iterable[str]) -> None:
 
 
 @contextmanager
-def hooked(model: HookedRootModule, edits: Sequence[Edit]) -> Generator[HookedRootModule]:
+def hooked(model: HookedModel, edits: Sequence[Edit]) -> Generator[HookedModel]:
     """Run the model with these edits in place; on exit, also on error, the model's hooks are as they were.
 
     Edits at one point apply in the given order. Contexts nest.
@@ -95,7 +102,7 @@ def hooked(model: HookedRootModule, edits: Sequence[Edit]) -> Generator[HookedRo
 
 
 @contextmanager
-def captured(model: HookedRootModule, points: Sequence[str]) -> Generator[dict[str, Tensor]]:
+def captured(model: HookedModel, points: Sequence[str]) -> Generator[dict[str, Tensor]]:
     """Collect the activations at these hook points, detached, in a dict that holds those of the latest forward pass."""
     seen: dict[str, Tensor] = {}
 

@@ -11,13 +11,12 @@ import torch
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from hc_lens.accumulate import Accumulator, accumulate
 from hc_lens.atomic import write_tensors
 from hc_lens.forward import Inputs, inputs_of, shape_of
-from hc_lens.hooks import Edit, HookFunction, mlp_point, z_point
+from hc_lens.hooks import Edit, HookedModel, HookFunction, mlp_point, z_point
 from hc_lens.models import fingerprint
 from hc_lens.units import Head, Unit, require_in_model
 
@@ -72,7 +71,7 @@ class ActivationMeans:
     @classmethod
     def collect(
         cls,
-        model: HookedRootModule,
+        model: HookedModel,
         data: Inputs,
         *,
         kind: Ablation = "mean",
@@ -108,7 +107,7 @@ class ActivationMeans:
         """The same means on another device."""
         return replace(self, head=self.head.to(device), mlp=self.mlp.to(device))
 
-    def require_model(self, model: HookedRootModule) -> None:
+    def require_model(self, model: HookedModel) -> None:
         """Check that these means belong to `model`.
 
         Raises:

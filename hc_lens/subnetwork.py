@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Bool
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformer_lens import HookedRootModule
 
 from hc_lens.atomic import write_tensors
-from hc_lens.hooks import Edit, HookFunction
+from hc_lens.hooks import Edit, HookedModel, HookFunction
 from hc_lens.means import ActivationMeans
 from hc_lens.units import Head, Mlp, Unit, require_in_model
 
@@ -101,7 +100,7 @@ class Subnetwork:
         """
         return self._with(units, stays=True)
 
-    def require_model(self, model: HookedRootModule) -> None:
+    def require_model(self, model: HookedModel) -> None:
         """Check that this is a subnetwork of `model`.
 
         Raises:
@@ -139,7 +138,7 @@ class Subnetwork:
         return path
 
     @classmethod
-    def load(cls, path: Path, model: HookedRootModule | None = None) -> "Subnetwork":
+    def load(cls, path: Path, model: HookedModel | None = None) -> "Subnetwork":
         """Read a subnetwork written by `save`; with `model`, refuse one of another model.
 
         Raises:

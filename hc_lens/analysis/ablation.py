@@ -6,14 +6,13 @@ from typing import Protocol, overload, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
-from transformer_lens import HookedRootModule
 
 from hc_lens.analysis.controls import layer_matched_sets
 from hc_lens.analysis.effects import Ablation, UnitSet, name_of
 from hc_lens.analysis.measure import Measure, Metric, on_data, on_task
 from hc_lens.data.task import Task
 from hc_lens.forward import Inputs, Precision, inference, inputs_of
-from hc_lens.hooks import Edit
+from hc_lens.hooks import Edit, HookedModel
 from hc_lens.metrics import read_rows, read_rows_of_each
 from hc_lens.progress import progress
 from hc_lens.units import Head, Mlp, Unit, require_in_model
@@ -38,7 +37,7 @@ class Reference(Protocol):
 
     def edits(self, units: Iterable[Unit]) -> list[Edit]: ...
 
-    def require_model(self, model: HookedRootModule) -> None: ...
+    def require_model(self, model: HookedModel) -> None: ...
 
 
 def single_heads(means: Reference) -> list[tuple[Head]]:
@@ -48,7 +47,7 @@ def single_heads(means: Reference) -> list[tuple[Head]]:
 
 @overload
 def ablate(
-    model: HookedRootModule,
+    model: HookedModel,
     data: Task,
     means: Reference,
     groups: Groups,
@@ -66,7 +65,7 @@ def ablate(
 
 @overload
 def ablate(
-    model: HookedRootModule,
+    model: HookedModel,
     data: Inputs,
     means: Reference,
     groups: Groups,
@@ -83,7 +82,7 @@ def ablate(
 
 
 def ablate(
-    model: HookedRootModule,
+    model: HookedModel,
     data: Task | Inputs,
     means: Reference,
     groups: Groups,
@@ -144,7 +143,7 @@ def _alike(one: _Rows, other: _Rows) -> bool:
 
 
 def _run(
-    model: HookedRootModule, measure: Measure, edit_sets: Sequence[Sequence[Edit]], precision: Precision
+    model: HookedModel, measure: Measure, edit_sets: Sequence[Sequence[Edit]], precision: Precision
 ) -> tuple[_Rows, list[_Rows]]:
     """Values of the full model, and under each set of edits."""
     with inference(model, precision), progress(f"ablating {len(edit_sets)} sets", len(measure.batches)) as advance:

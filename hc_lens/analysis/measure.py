@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import HookedRootModule
 
 from hc_lens.analysis.effects import CaseRows
 from hc_lens.data.batches import Batch, Encoded
 from hc_lens.data.task import Split, Task
+from hc_lens.hooks import HookedModel
 from hc_lens.metrics import encode_cases, label_order, labels_of
 
 Metric = Callable[[Tensor, Batch], Tensor]
@@ -33,7 +33,7 @@ class Measure:
 
 
 def on_task(
-    model: HookedRootModule,
+    model: HookedModel,
     task: Task,
     *,
     cases: Sequence[str] | None,

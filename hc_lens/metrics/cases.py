@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Encoded
 from hc_lens.data.task import Split, Task
 from hc_lens.forward import inputs_of
+from hc_lens.hooks import HookedModel
 from hc_lens.metrics.scores import CaseScores, require_label_order, score
 
 
@@ -50,7 +50,7 @@ class EncodedCases:
 
 
 def encode_cases(
-    model: HookedRootModule,
+    model: HookedModel,
     task: Task,
     *,
     cases: Sequence[str] | None = None,

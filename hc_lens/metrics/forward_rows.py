@@ -5,16 +5,15 @@ from collections.abc import Callable, Sequence
 
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch
 from hc_lens.forward import Inputs, Precision, device_of, inference, inputs_of, run_batch
-from hc_lens.hooks import Edit, captured, hooked
+from hc_lens.hooks import Edit, HookedModel, captured, hooked
 from hc_lens.models.resume import can_resume, residual_point, resumed
 
 
 def predict(
-    model: HookedRootModule,
+    model: HookedModel,
     data: Inputs,
     *,
     edits: Sequence[Edit] = (),
@@ -41,7 +40,7 @@ Read = Callable[[Tensor, Batch], Tensor]
 
 
 def read_rows(
-    model: HookedRootModule, batches: Sequence[Batch], read: Read, edits: Sequence[Edit] = ()
+    model: HookedModel, batches: Sequence[Batch], read: Read, edits: Sequence[Edit] = ()
 ) -> Float[Tensor, "row *output"]:
     """`read(logits, batch)` of every row, put at its `Batch.rows`; to be called under `inference`.
 
@@ -58,7 +57,7 @@ def read_rows(
 
 
 def read_rows_of_each(
-    model: HookedRootModule,
+    model: HookedModel,
     batches: Sequence[Batch],
     read: Read,
     edit_sets: Sequence[Sequence[Edit]],
@@ -94,7 +93,7 @@ def _first_layer(edits: Sequence[Edit]) -> int:
     return min((int(match[1]) if match else 0 for match in found), default=0)
 
 
-def _read_batch(model: HookedRootModule, batch: Batch, read: Read) -> Float[Tensor, "batch *output"]:
+def _read_batch(model: HookedModel, batch: Batch, read: Read) -> Float[Tensor, "batch *output"]:
     values = read(run_batch(model, batch), batch)
     if values.ndim == 0 or values.shape[0] != len(batch):
         raise ValueError(f"a metric must return one value per row: {len(batch)} rows, got shape {tuple(values.shape)}")

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
-from transformer_lens import HookedRootModule
 
 from hc_lens.data.task import Split
+from hc_lens.hooks import HookedModel
 from hc_lens.metrics.statistics import Interval, wilson_interval
 
 
@@ -47,7 +47,7 @@ class CaseScores:
         return wilson_interval(int(self.correct.sum()), len(self), level)
 
 
-def labels_of(model: HookedRootModule) -> Sequence[str]:
+def labels_of(model: HookedModel) -> Sequence[str]:
     """The names of the model's classes, in the order of its logits.
 
     Raises:

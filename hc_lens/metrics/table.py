@@ -7,11 +7,10 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import HookedRootModule
 
 from hc_lens.data.task import Task
 from hc_lens.forward import Precision, inference
-from hc_lens.hooks import Edit
+from hc_lens.hooks import Edit, HookedModel
 from hc_lens.metrics.cases import EncodedCases, encode_cases
 from hc_lens.metrics.forward_rows import read_rows
 from hc_lens.metrics.scores import confidence, label_order, labels_of
@@ -31,11 +30,11 @@ class Evaluated(Protocol):
 
     def edits(self) -> list[Edit]: ...
 
-    def require_model(self, model: HookedRootModule) -> None: ...
+    def require_model(self, model: HookedModel) -> None: ...
 
 
 def evaluate(
-    model: HookedRootModule,
+    model: HookedModel,
     task: Task,
     subnetworks: Sequence[Evaluated] = (),
     *,

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded
 from hc_lens.forward import device_of, dtype_of, mode, run_batch
+from hc_lens.hooks import HookedModel
 from hc_lens.models import fused
 from hc_lens.pruning.config import PruneConfig
 
@@ -23,7 +23,7 @@ def kl_divergence(teacher: Float[Tensor, "batch label"], student: Float[Tensor, 
 
 @torch.no_grad()
 def kl_to_full(
-    model: HookedRootModule,
+    model: HookedModel,
     encoded: Encoded,
     rows: Int[Tensor, " row"],
     batch_size: int = 128,
@@ -59,9 +59,7 @@ def kl_to_full(
     return loss
 
 
-def imitation(
-    model: HookedRootModule, encoded: Encoded, config: PruneConfig, orders: Sequence[Int[Tensor, "micro batch"]]
-) -> Loss:
+def imitation(model: HookedModel, encoded: Encoded, config: PruneConfig, orders: Sequence[Int[Tensor, "micro batch"]]) -> Loss:
     """`kl_to_full` for the rows that these data orders visit, in the configuration's precision: what `prune` minimises."""
     visited = torch.unique(torch.cat([order.flatten() for order in orders]))
     return kl_to_full(model, encoded, visited, dtype=dtype_of(config.precision))

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from transformer_lens import HookedRootModule
 
 from hc_lens.data.task import Split
+from hc_lens.hooks import HookedModel
 from hc_lens.means import Ablation as AblationKind
 from hc_lens.means import ActivationMeans
 from hc_lens.models import fingerprint
@@ -14,14 +14,14 @@ from hc_lens.runs import Run
 
 
 def means_spec(
-    model: HookedRootModule, data: Split, *, rows: int | None, max_length: int, kind: AblationKind = "mean"
+    model: HookedModel, data: Split, *, rows: int | None, max_length: int, kind: AblationKind = "mean"
 ) -> dict[str, object]:
     """What decides the means that `means_into` collects, JSON-ready."""
     return {"model": fingerprint(model), "data": data.fingerprint, "rows": rows, "max_length": max_length, "kind": kind}
 
 
 def means_into(
-    directory: Path, model: HookedRootModule, data: Split, *, rows: int | None, max_length: int, kind: AblationKind = "mean"
+    directory: Path, model: HookedModel, data: Split, *, rows: int | None, max_length: int, kind: AblationKind = "mean"
 ) -> ActivationMeans:
     """The means over random rows of a split (which may come sorted by source), collected once and read back.
 

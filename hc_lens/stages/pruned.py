@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pandas as pd
 import torch
-from transformer_lens import HookedRootModule
 
 from hc_lens.forward import Inputs, device_of, inputs_of
+from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.pruning import PruneConfig, PruneResult, prune
 from hc_lens.pruning.objective import imitation
@@ -45,7 +45,7 @@ class Pruned:
 
 
 def prune_into(
-    directory: Path, model: HookedRootModule, data: Inputs, means: ActivationMeans, config: PruneConfig, seeds: Sequence[int]
+    directory: Path, model: HookedModel, data: Inputs, means: ActivationMeans, config: PruneConfig, seeds: Sequence[int]
 ) -> Pruned:
     """Prune with every seed that the directory does not hold yet, keeping each group of seeds as soon as it is trained.
 
@@ -76,7 +76,7 @@ def prune_into(
     return open_pruned(directory)
 
 
-def _device_name(model: HookedRootModule) -> str:
+def _device_name(model: HookedModel) -> str:
     device = device_of(model)
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
@@ -94,7 +94,7 @@ def _subnetwork_file(run: Run, seed: int) -> Path:
     return run.file(f"subnetworks/seed-{seed}", "safetensors")
 
 
-def open_pruned(directory: Path, model: HookedRootModule | None = None) -> Pruned:
+def open_pruned(directory: Path, model: HookedModel | None = None) -> Pruned:
     """Read a pruning run back; with `model`, refuse one of another model.
 
     Raises:
