@@ -18,7 +18,7 @@ from hc_lens.analysis import Ablation, NullResult
 from hc_lens.analysis.effects import CaseRows
 from hc_lens.analysis.overlap import Core, RankCorrelation
 from hc_lens.metrics import Interval
-from hc_lens.report import CoreSummary, Finding, ReportInputs, headline, page, read, tables, write_report
+from hc_lens.report import CoreSummary, Finding, ReportInputs, headline, page, read, study_article, tables, write_report
 from hc_lens.units import Head
 
 _EVIL = "<script>window.pwned = 1</script>"
@@ -174,7 +174,7 @@ def test_what_was_not_measured_is_said_so() -> None:
     unmeasured = {key for key, finding in _by_key(bare).items() if finding.verdict == "not measured"}
     assert unmeasured == {"onset", "rank", "mlps", "core-ood", "core-others", "additive-accuracy", "additive-margin"}
     assert "not recorded" not in headline(read(bare))
-    assert page.html(bare).count("js-plotly-plot") == page.html(_inputs()).count("js-plotly-plot")
+    assert page.html(study_article(bare)).count("js-plotly-plot") == page.html(study_article(_inputs())).count("js-plotly-plot")
 
 
 def test_with_one_sparsity_there_is_no_comparison_of_sparsities() -> None:
@@ -253,10 +253,10 @@ def test_the_mean_of_other_heads_keeps_the_interval_it_comes_with() -> None:
     rows = shown[shown["group"] == "mean of 9 other heads"]
     assert len(rows) == len(_CASES)
     assert set(rows["low"]) == {0.005}
-    bars = page.html(inputs)
+    bars = page.html(study_article(inputs))
     assert "95 % interval 0.5% to 2.0%" in bars
     assert "without an interval" not in bars
-    assert "without an interval" in page.html(_inputs())
+    assert "without an interval" in page.html(study_article(_inputs()))
 
 
 def _ood(table: pd.DataFrame, scale: str, **values: object) -> pd.DataFrame:
@@ -313,7 +313,7 @@ def test_the_analyses_tables_fit_as_they_are() -> None:
     )
     assert inputs.core.null_high == 1.0
     assert {finding.verdict for finding in read(inputs)} <= {"yes", "no", "undecided"}
-    text = page.html(inputs)
+    text = page.html(study_article(inputs))
     assert "mean of 9 other heads" in text
     assert "3 of 3 in the lower half" in text
 
@@ -348,7 +348,7 @@ class _Links(HTMLParser):
 
 
 def test_the_page_loads_nothing_and_holds_plotly_once() -> None:
-    text = page.html(_inputs())
+    text = page.html(study_article(_inputs()))
     links = _Links()
     links.feed(text)
     assert links.loads == []
@@ -377,7 +377,7 @@ def test_page_and_markdown_say_the_same_and_show_what_was_run(tmp_path: Path) ->
 
 def test_every_row_of_a_markdown_table_has_the_columns_of_its_head() -> None:
     width = 0
-    for line in page.markdown(_inputs()).split("\n"):
+    for line in page.markdown(study_article(_inputs())).split("\n"):
         cells = line.replace("\\|", "").count("|")
         assert not cells or not width or cells == width, line
         width = cells
@@ -401,11 +401,11 @@ def _evil_inputs() -> ReportInputs:
 
 
 def test_text_from_the_data_cannot_become_markup() -> None:
-    text = page.html(_evil_inputs())
+    text = page.html(study_article(_evil_inputs()))
     assert _EVIL not in text
     assert "<script>window" not in text
-    assert text.count("<script") == page.html(_inputs()).count("<script")
-    twin = page.markdown(_evil_inputs())
+    assert text.count("<script") == page.html(study_article(_inputs())).count("<script")
+    twin = page.markdown(study_article(_evil_inputs()))
     assert _EVIL not in twin
     assert r"core \| \<script\>" in twin
 

@@ -78,6 +78,11 @@ def points(difference: float) -> str:
     return f"{100 * difference:.1f} points".replace("-", MINUS)
 
 
+def p_text(value: float) -> str:
+    """A p-value with two significant digits, one where it is tiny: `0.041`, `2e-5`."""
+    return f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}".replace("e-0", "e-")
+
+
 def in_points(interval: Interval) -> str:
     """An interval of shares in points, or why there is none: `(95 % interval 1.0 to 2.0)`."""
     if not np.isfinite(interval.low):

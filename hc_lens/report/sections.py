@@ -1,36 +1,18 @@
-"""The figures of a report, each with a heading that says what it shows, how to read it, and the numbers behind it."""
+"""The sections of the main line's report: one per figure, headed by its finding."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from hc_lens import figures
 from hc_lens.report import tables
+from hc_lens.report.article import Section
 from hc_lens.report.findings import Finding
 from hc_lens.report.inputs import ReportInputs
 from hc_lens.report.reading import spread_heading
-from hc_lens.report.tables import TextTable
 
 _FEW_CASES = 12  # with more, the table by case is folded away under its figure
 _PANELS = 8  # ablation panels: two rows of four
-
-
-@dataclass(frozen=True)
-class Section:
-    """One figure with its heading, caption and tables (`shown` and `folded` away).
-
-    `width` are the pixels below which the figure scrolls instead of shrinking, and beyond which it does not grow.
-    """
-
-    anchor: str
-    heading: str
-    caption: str
-    figure: go.Figure
-    shown: tuple[TextTable, ...] = ()
-    folded: tuple[TextTable, ...] = ()
-    width: tuple[int, int] = (0, 1100)
 
 
 def sections(inputs: ReportInputs, findings: list[Finding]) -> list[Section]:

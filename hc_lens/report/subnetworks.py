@@ -14,6 +14,7 @@ from hc_lens.report.findings import (
     in_points,
     listed,
     not_measured,
+    p_text,
     percent,
     points,
     sign_verdict,
@@ -208,7 +209,7 @@ def core(inputs: ReportInputs) -> Finding:
     of = f"{found.k} of {found.n}" if found.k < found.n else f"all {found.n}"
     runs = f"{of} subnetworks ({listed([f'{100 * s:.0f} %' for s in found.sparsities])} sparsity)"
     chance = (
-        f"Chance gives {found.null_low:g} to {found.null_high:g} (layer-stratified, 95 %; p = {_p(found.p_value)}), and "
+        f"Chance gives {found.null_low:g} to {found.null_high:g} (layer-stratified, 95 %; p = {p_text(found.p_value)}), and "
         "independent "
         f"subnetworks {found.expected:.2g} on average."
     )
@@ -231,10 +232,6 @@ def core(inputs: ReportInputs) -> Finding:
     return Finding("core", question, verdict, short, sentence, rule)
 
 
-def _p(value: float) -> str:
-    return f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}".replace("e-0", "e-")
-
-
 def rank(inputs: ReportInputs) -> Finding:
     """Whether the lowest and the highest sparsity keep the same heads often."""
     key, question = "rank", "Do the sparsities agree on which heads to keep?"
@@ -250,7 +247,7 @@ def rank(inputs: ReportInputs) -> Finding:
         "no": "heads kept often at one sparsity are kept rarely at the other",
     }.get(verdict, "it is undecided whether the sparsities agree on which heads to keep")
     sentence = (
-        f"Over {counted(n_heads, 'head')}, rho = {rho:.2f} (p = {_p(p_value)})."
+        f"Over {counted(n_heads, 'head')}, rho = {rho:.2f} (p = {p_text(p_value)})."
         if np.isfinite(rho)
         else "One of the two keeps every head equally often, so there is no order to compare."
     )

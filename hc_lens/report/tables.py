@@ -1,28 +1,13 @@
-"""The tables of a report as text, each for the page and for Markdown alike."""
+"""The tables of the main line's report."""
 
 import math
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 import pandas as pd
 
 from hc_lens.report.ablation import head_losses, is_head
-from hc_lens.report.findings import MINUS
+from hc_lens.report.cells import TextTable, interval_text, number_text, percent_text
 from hc_lens.report.inputs import ReportInputs
-
-_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,}\b")
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """A table of texts. The first `labels` columns name the row; the others are numbers, set flush right."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    labels: int = 1
 
 
 def accuracy_table(inputs: ReportInputs) -> TextTable:
@@ -39,7 +24,12 @@ def accuracy_table(inputs: ReportInputs) -> TextTable:
         cells = [group, case, full.get(case, "")]
         for runs in inputs.by_sparsity.values():
             found = runs.loc[runs["case"] == case, "accuracy"]
-            cells += [_percent(found.min()), _percent(found.mean()), _percent(found.max()), _percent(found.std())]
+            cells += [
+                percent_text(found.min()),
+                percent_text(found.mean()),
+                percent_text(found.max()),
+                percent_text(found.std()),
+            ]
         rows.append(tuple(cells))
     return TextTable("Accuracy by case (%)", tuple(columns), tuple(rows), labels=2)
 
@@ -53,16 +43,16 @@ def run_table(inputs: ReportInputs) -> TextTable:
             means = run.groupby("group")["accuracy"].mean()
             ood = run[run["group"] == "OOD"]
             weakest = str(ood["case"].iloc[int(ood["accuracy"].argmin())]) if len(ood) else ""
-            agreed = _percent(run["agreement"].mean()) if "agreement" in run.columns else ""
-            realised = _percent(run["sparsity"].iloc[0])
+            agreed = percent_text(run["agreement"].mean()) if "agreement" in run.columns else ""
+            realised = percent_text(run["sparsity"].iloc[0])
             rows.append(
                 (
                     f"{100 * share:.0f} %",
                     str(name),
                     weakest,
                     realised,
-                    _percent(means.get("ID")),
-                    _percent(means.get("OOD")),
+                    percent_text(means.get("ID")),
+                    percent_text(means.get("OOD")),
                     agreed,
                 )
             )
@@ -75,7 +65,7 @@ def training_table(inputs: ReportInputs) -> TextTable:
     training = cast(pd.DataFrame, inputs.training)
     wide = training.pivot_table(index="step", columns="case", values="accuracy", sort=False).sort_index()
     rows = tuple(
-        (str(step), *(_percent(value) for value in row)) for step, row in zip(wide.index, wide.to_numpy(), strict=True)
+        (str(step), *(percent_text(value) for value in row)) for step, row in zip(wide.index, wide.to_numpy(), strict=True)
     )
     return TextTable("Accuracy at each checkpoint (%)", ("step", *map(str, wide.columns)), rows)
 
@@ -143,7 +133,7 @@ def core_table(inputs: ReportInputs) -> TextTable:
     rows = []
     for head in inputs.core.heads:
         kept = [str(counts.get((head.layer, head.index, share), "")) for share in shares]
-        lost = [_percent(losses[group].get(str(head))) for group in ("ID", "OOD")]
+        lost = [percent_text(losses[group].get(str(head))) for group in ("ID", "OOD")]
         rows.append((str(head), *kept, *lost))
     columns = ("head", *(f"runs at {100 * share:.0f} %" for share in shares), "ID lost (points)", "OOD lost (points)")
     return TextTable("The core", columns, tuple(rows))
@@ -155,7 +145,7 @@ def additivity_table(inputs: ReportInputs) -> TextTable:
     for _, row in cast(pd.DataFrame, inputs.additivity).iterrows():
         factor, digits = (100, 1) if row["scale"] == "accuracy" else (1, 2)
         numbers = {
-            name: _number(factor * float(row[name]), digits)
+            name: number_text(factor * float(row[name]), digits)
             for name in ("joint", "summed", "excess", "low", "high", "control_low", "control_high")
         }
         rows.append(
@@ -171,37 +161,7 @@ def additivity_table(inputs: ReportInputs) -> TextTable:
     return TextTable("Joint and summed losses (accuracy in points, margin in nats)", columns, tuple(rows), labels=3)
 
 
-def settings_table(title: str, settings: Mapping[str, object]) -> TextTable:
-    """Nested settings as dotted names and values."""
-    return TextTable(title, ("setting", "value"), tuple(_flat(settings, "")), labels=2)
-
-
-def _flat(settings: Mapping[str, object], prefix: str) -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            rows += _flat(cast("Mapping[str, object]", value), f"{prefix}{name}.")
-        elif isinstance(value, list | tuple):
-            rows.append((f"{prefix}{name}", ", ".join(map(str, cast("list[object]", value))) or "none"))
-        else:
-            # A digest is told by its first 12 digits; the whole stands in the run's own files.
-            rows.append((f"{prefix}{name}", _DIGEST.sub(r"\1…", str(value))))
-    return rows
-
-
 def _with_intervals(table: pd.DataFrame, column: str) -> list[str]:
     """Each row's value of a column, with the row's interval."""
-    return [_with_interval(*row) for row in table[[column, "low", "high"]].to_numpy(dtype=float).tolist()]
-
-
-def _with_interval(share: float, low: float, high: float) -> str:
-    """`73.1 [69.0, 76.8]`, in percent."""
-    return _percent(share) + (f" [{_percent(low)}, {_percent(high)}]" if math.isfinite(low + high) else "")
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None or math.isnan(share) else _number(100 * share, 1)
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}".replace("-", MINUS)
+    rows = table[[column, "low", "high"]].to_numpy(dtype=float).tolist()
+    return [interval_text(*(100 * bound for bound in row), digits=1) for row in rows]
