@@ -9,12 +9,10 @@ from jaxtyping import Float
 
 from hc_lens.analysis.controls import layer_matched_sets
 from hc_lens.analysis.effects import Ablation, UnitSet, name_of
-from hc_lens.analysis.measure import Measure, Metric, on_data, on_task
+from hc_lens.analysis.measure import Metric, on_data, on_task, run_sets
 from hc_lens.data.task import Task
-from hc_lens.forward import Inputs, Precision, inference, inputs_of
+from hc_lens.forward import Inputs, Precision, inputs_of
 from hc_lens.hooks import Edit, HookedModel
-from hc_lens.metrics import read_rows, read_rows_of_each
-from hc_lens.progress import progress
 from hc_lens.units import Head, Mlp, Unit, require_in_model
 
 Groups = Sequence[Collection[Unit]] | Mapping[str, Collection[Unit]]
@@ -131,7 +129,7 @@ def ablate(
     sets = _distinct([*named.values(), *(units for group in matched.values() for units in group)])
     earlier = {} if known is None else known.ablated
     new = [units for units in sets if units not in earlier]
-    full, ablated = _run(model, measure, [means.edits(units) for units in new], precision)
+    full, ablated = run_sets(model, measure, [means.edits(units) for units in new], precision)
     if known is not None and (known.cases != measure.cases or not _alike(full, known.full)):
         raise ValueError("known is a result on other rows, or of another model: pass one of the same data, max_rows and seed")
     return Ablation(named, matched, measure.cases, full, {**earlier, **dict(zip(new, ablated, strict=True))})
@@ -140,18 +138,6 @@ def ablate(
 def _alike(one: _Rows, other: _Rows) -> bool:
     """Whether two passes of the full model are over the same rows: equal up to what batch size, device and threads change."""
     return all(np.allclose(one[scale], other[scale], atol=1e-2) for scale in one if scale != "accuracy")
-
-
-def _run(
-    model: HookedModel, measure: Measure, edit_sets: Sequence[Sequence[Edit]], precision: Precision
-) -> tuple[_Rows, list[_Rows]]:
-    """Values of the full model, and under each set of edits."""
-    with inference(model, precision), progress(f"ablating {len(edit_sets)} sets", len(measure.batches)) as advance:
-        # A pass of its own: if the full model's answers make no sense, the ablations need not run.
-        full = read_rows(model, measure.batches, measure.read)
-        measure.check(full)
-        ablated = read_rows_of_each(model, measure.batches, measure.read, edit_sets, advance)
-    return measure.values(full), [measure.values(read) for read in ablated]
 
 
 def _named(groups: Groups, means: Reference) -> dict[str, UnitSet]:

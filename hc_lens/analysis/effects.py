@@ -110,7 +110,7 @@ class Ablation:
         names = [name for name, units in self.groups.items() if len(units) > 1]
         rows: list[dict[str, object]] = []
         for case in self.cases if names else ():
-            excess = {s: np.stack([self._excess(self.groups[name], s, case) for name in names], axis=1) for s in self.full}
+            excess = {s: np.stack([self.excess(self.groups[name], s, case) for name in names], axis=1) for s in self.full}
             intervals = _intervals(excess, n_bootstrap, seed)
             for scale in self.full:
                 for i, name in enumerate(names):
@@ -152,16 +152,18 @@ class Ablation:
     def _mean(self, sets: Sequence[UnitSet], scale: str, case: CaseRows) -> Float[np.ndarray, " row"]:
         return np.mean([self.ablated[units][scale][case.start : case.stop] for units in sets], axis=0)
 
-    def _effect(self, units: UnitSet, scale: str, case: CaseRows) -> Float[np.ndarray, " row"]:
+    def effect(self, units: UnitSet, scale: str, case: CaseRows) -> Float[np.ndarray, " row"]:
+        """Full minus ablated on every row of a case."""
         rows = slice(case.start, case.stop)
         return self.full[scale][rows].astype(np.float64) - self.ablated[units][scale][rows]
 
-    def _excess(self, units: UnitSet, scale: str, case: CaseRows) -> Float[np.ndarray, " row"]:
-        return self._effect(units, scale, case) - sum(self._effect((unit,), scale, case) for unit in units)
+    def excess(self, units: UnitSet, scale: str, case: CaseRows) -> Float[np.ndarray, " row"]:
+        """Joint effect minus the sum of single effects on every row of a case."""
+        return self.effect(units, scale, case) - sum(self.effect((unit,), scale, case) for unit in units)
 
     def _joint_and_summed(self, units: UnitSet, scale: str, case: CaseRows) -> dict[str, float]:
-        joint = float(self._effect(units, scale, case).mean())
-        summed = sum(float(self._effect((unit,), scale, case).mean()) for unit in units)
+        joint = float(self.effect(units, scale, case).mean())
+        summed = sum(float(self.effect((unit,), scale, case).mean()) for unit in units)
         return {"joint": joint, "summed": summed, "excess": joint - summed}
 
     def _additivity(self, name: str, scale: str, case: CaseRows) -> dict[str, object]:
@@ -179,7 +181,7 @@ class Ablation:
             **measured,
             "floor": case.floor if bounded else float("nan"),
             "floor_limited": bounded and floor_limited(full, measured["joint"], measured["summed"], case.floor),
-            **_control_summary(
+            **control_summary(
                 measured["excess"],
                 [self._joint_and_summed(units, scale, case)["excess"] for units in self.controls.get(name, ())],
             ),
@@ -211,7 +213,8 @@ def floor_limited(full: float, joint: float, summed: float, floor: float = 0.0) 
     return full - summed < floor or full - joint <= floor + FLOOR_MARGIN
 
 
-def _control_summary(excess: float, controls: Sequence[float]) -> dict[str, float | int]:
+def control_summary(value: float, controls: Sequence[float]) -> dict[str, float | int]:
+    """How many random sets there are, the mean and central 95 % of their values, and the one-sided p of `value` among them."""
     if not controls:
         nan = float("nan")
         return {"controls": 0, "control_mean": nan, "control_low": nan, "control_high": nan, "control_p": nan}
@@ -221,7 +224,7 @@ def _control_summary(excess: float, controls: Sequence[float]) -> dict[str, floa
         "control_mean": float(np.mean(controls)),
         "control_low": low,
         "control_high": high,
-        "control_p": (1 + sum(control >= excess for control in controls)) / (1 + len(controls)),
+        "control_p": (1 + sum(control >= value for control in controls)) / (1 + len(controls)),
     }
 
 

@@ -11,8 +11,10 @@ from torch import Tensor
 from hc_lens.analysis.effects import CaseRows
 from hc_lens.data.batches import Batch, Encoded
 from hc_lens.data.task import Split, Task
-from hc_lens.hooks import HookedModel
-from hc_lens.metrics import encode_cases, label_order, labels_of
+from hc_lens.forward import Precision, inference
+from hc_lens.hooks import Edit, HookedModel
+from hc_lens.metrics import encode_cases, label_order, labels_of, read_rows, read_rows_of_each
+from hc_lens.progress import progress
 
 Metric = Callable[[Tensor, Batch], Tensor]
 """From the model's output and the batch to one value per row, larger being better: Float[Tensor, " batch"]."""
@@ -89,6 +91,18 @@ def on_data(data: Encoded, metric: Metric, *, max_rows: int | None, batch_size: 
         check=lambda read: None,
         values=values,
     )
+
+
+def run_sets(
+    model: HookedModel, measure: Measure, edit_sets: Sequence[Sequence[Edit]], precision: Precision
+) -> tuple[Mapping[str, Float[np.ndarray, " row"]], list[Mapping[str, Float[np.ndarray, " row"]]]]:
+    """Values per scale of the full model, and under each set of edits."""
+    with inference(model, precision), progress(f"ablating {len(edit_sets)} sets", len(measure.batches)) as advance:
+        # A pass of its own: if the full model's answers make no sense, the ablations need not run.
+        full = read_rows(model, measure.batches, measure.read)
+        measure.check(full)
+        ablated = read_rows_of_each(model, measure.batches, measure.read, edit_sets, advance)
+    return measure.values(full), [measure.values(read) for read in ablated]
 
 
 def _worst_constant(split: Split) -> float:
