@@ -44,8 +44,13 @@ def inputs_of(model: HookedModel, data: Inputs, max_length: int | None = None) -
             f"{type(model).__name__} has no tokenizer, so the split {data.name!r} cannot be encoded: pass tokenizer=... to "
             "load_model, or pass encoded rows"
         )
+    return encode(data, tokenizer, length_limit(model, max_length))
+
+
+def length_limit(model: HookedRootModule, max_length: int | None = None) -> int:
+    """The most tokens a row may have: `max_length`, by default and at most the model's limit."""
     limit = cast(int, getattr(model, "max_length", None) or shape_of(model).n_ctx)
-    return encode(data, tokenizer, min(max_length or limit, limit))
+    return min(max_length or limit, limit)
 
 
 def run_batch(model: HookedModel, batch: Batch) -> Float[Tensor, "batch *output"]:

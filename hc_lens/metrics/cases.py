@@ -73,7 +73,7 @@ def encode_cases(
         raise ValueError(f"max_rows must be at least 1, got {max_rows}")
     groups = tuple(task.group(name) for name in names)
     encoded = [inputs_of(model, task.cases[name], max_length) for name in names]
-    rows = [_some_rows(len(data), max_rows, seed) for data in encoded]
+    rows = [some_rows(len(data), max_rows, seed) for data in encoded]
     stops = np.cumsum([len(chosen) for chosen in rows]).tolist()
     return EncodedCases(
         names=names,
@@ -87,7 +87,8 @@ def encode_cases(
     )
 
 
-def _some_rows(n: int, max_rows: int | None, seed: int) -> list[int]:
+def some_rows(n: int, max_rows: int | None, seed: int) -> list[int]:
+    """At most `max_rows` random rows of `n`, ascending."""
     if max_rows is None or n <= max_rows:
         return list(range(n))
     return sorted(np.random.default_rng(seed).permutation(n)[:max_rows].tolist())
