@@ -47,7 +47,7 @@ def inputs_of(model: HookedModel, data: Inputs, max_length: int | None = None) -
     return encode(data, tokenizer, length_limit(model, max_length))
 
 
-def length_limit(model: HookedRootModule, max_length: int | None = None) -> int:
+def length_limit(model: HookedModel, max_length: int | None = None) -> int:
     """The most tokens a row may have: `max_length`, by default and at most the model's limit."""
     limit = cast(int, getattr(model, "max_length", None) or shape_of(model).n_ctx)
     return min(max_length or limit, limit)
