@@ -7,18 +7,19 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded, move, shuffled_rows
 from hc_lens.forward import device_of, dtype_of, mode, run_batch, shape_of
 from hc_lens.gates import HardConcrete, gate_edits, undecided
-from hc_lens.hooks import hooked
+from hc_lens.hooks import HookedModel, hooked
 from hc_lens.means import ActivationMeans
 from hc_lens.models import fused
+from hc_lens.progress import progress
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, lagrangian
 
 _INIT, _NOISE, _ORDER, _POSITIONS, _DROPOUT = range(5)
+_CHECK_EVERY = 50  # steps between two looks at the losses, each of which waits for the device
 _NOISE_CHUNK = 64  # steps of noise drawn at once: few kernel launches, little memory
 HISTORY = ("target", "sparsity", "loss", "lambda1", "lambda2", "undecided")
 
@@ -61,7 +62,7 @@ def data_order(encoded: Encoded, config: PruneConfig, seed: int) -> Int[Tensor, 
     return shuffled_rows(encoded.lengths, config.batch_size, n_batches, generator, config.bucket, positions)
 
 
-def runs_together(model: HookedRootModule, encoded: Encoded, config: PruneConfig) -> int:
+def runs_together(model: HookedModel, encoded: Encoded, config: PruneConfig) -> int:
     """How many runs share a forward pass: as many as `config.memory_gib` holds the activations of, at least one.
 
     An estimate from above: about 20 fp32 values are kept for the backward pass per token, layer and unit of width. With dropout
@@ -88,7 +89,7 @@ class GateTraining:
 
     def __init__(
         self,
-        model: HookedRootModule,
+        model: HookedModel,
         encoded: Encoded,
         means: ActivationMeans,
         config: PruneConfig,
@@ -202,3 +203,27 @@ class GateTraining:
         goal = torch.full_like(loss, target)
         columns = (goal, sparsity, loss, self.multipliers[:, 0], self.multipliers[:, 1], undecided(self.log_alpha))
         self.history[k] = torch.stack(columns, dim=1)
+
+
+def train_gates(training: GateTraining, cuts: Sequence[int], title: str) -> list[Float[Tensor, "run layer unit"]]:
+    """Take every step of a training; returns the gates, on the CPU, after each of the steps `cuts`, counted from 0.
+
+    Raises:
+        PruneError: if a loss is not finite, at the next of the regular checks.
+    """
+    found: list[Tensor] = []
+    steps = training.config.steps
+    with progress(title, steps) as advance, training:
+        for step in range(steps):
+            training.step()
+            found += [training.log_alpha.detach().clone()] * cuts.count(step)
+            if (step + 1) % _CHECK_EVERY == 0 or step + 1 == steps:
+                training.require_finite()
+                advance(step % _CHECK_EVERY + 1, _state(training.history[step]))
+    return [gates.cpu() for gates in found]
+
+
+def _state(latest: Float[Tensor, "run column"]) -> str:
+    """How gates in training are, on average over runs."""
+    means = dict(zip(HISTORY, latest.mean(0).tolist(), strict=True))
+    return "sparsity {sparsity:.3f} of {target:.3f}  loss {loss:.4f}  lambda {lambda1:.2f}, {lambda2:.2f}".format(**means)

@@ -1,0 +1,130 @@
+"""One pruning run whose target rises through a grid of sparsities: a subnetwork at each, for the price of about one run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hc_lens.data.batches import Encoded
+from hc_lens.forward import Inputs, inputs_of
+from hc_lens.hooks import HookedModel
+from hc_lens.means import ActivationMeans
+from hc_lens.pruning.config import PruneConfig
+from hc_lens.pruning.cut import cut, history_table, require_no_collapse
+from hc_lens.pruning.objective import Loss, imitation
+from hc_lens.pruning.training import HISTORY, GateTraining, data_order, runs_together, train_gates
+from hc_lens.subnetwork import Subnetwork
+
+
+@dataclass(frozen=True)
+class PathResult:
+    """Subnetworks along rising targets.
+
+    Attributes:
+        subnetworks: for each sparsity of the grid, one per seed, in the order of the seeds.
+        log_alpha: the gates at each of these cuts, Float[Tensor, "run layer unit"].
+        history: as `PruneResult.history`.
+    """
+
+    config: PruneConfig
+    subnetworks: Mapping[float, tuple[Subnetwork, ...]]
+    log_alpha: Mapping[float, Float[Tensor, "run layer unit"]] = field(repr=False)
+    history: pd.DataFrame = field(repr=False)
+
+    def table(self) -> pd.DataFrame:
+        """Per target and seed: trained (before the cut) and realised sparsity, and the share of undecided gates."""
+        rows = [
+            {
+                "target": target,
+                "seed": sub.seed,
+                "trained_sparsity": sub.provenance["trained_sparsity"],
+                "sparsity": sub.sparsity,
+                "undecided": sub.provenance["undecided"],
+            }
+            for target, subs in self.subnetworks.items()
+            for sub in subs
+        ]
+        return pd.DataFrame(rows)
+
+
+def prune_path(
+    model: HookedModel,
+    data: Inputs,
+    means: ActivationMeans,
+    config: PruneConfig,
+    grid: Sequence[float],
+    seeds: Sequence[int] = range(42, 45),
+    loss: Loss | None = None,
+) -> PathResult:
+    """Train gates once per seed under a rising target, and cut a subnetwork at each sparsity of the grid as it passes.
+
+    The target rises from 0 to `config.sparsity`. A cut comes right after the first step whose target has reached its sparsity,
+    the last one at the end of the run.
+
+    The paper prunes anew for every sparsity (The Heuristic Core, section 5.1: 420 runs for its curves); how well the two agree
+    is what `hc_lens.grid_agreement` measures. Cuts are exact (top-k) however far a run lags behind its rising target; each
+    subnetwork's provenance has the sparsity its gates had.
+
+    Raises:
+        MeansError: if the means belong to another model.
+        PruneError: if a loss is NaN, or if a run's gates all ended open or all closed.
+        ValueError: without seeds, unless the grid rises strictly from above 0 to `config.sparsity`, or unless cuts are top-k.
+    """
+    _require_grid(grid, config)
+    if len(set(seeds)) != len(seeds) or not seeds:
+        raise ValueError(f"seeds: needs at least one, all different, got {list(seeds)}")
+    means.require_model(model)
+    encoded = inputs_of(model, data, config.max_length)
+    orders = {seed: data_order(encoded, config, seed) for seed in seeds}
+    if loss is None:
+        loss = imitation(model, encoded, config, list(orders.values()))
+    together = runs_together(model, encoded, config)
+    steps = cut_steps(config, grid)
+    gates: list[list[Tensor]] = []
+    histories: list[Tensor] = []
+    for start in range(0, len(seeds), together):
+        chunk = list(seeds[start : start + together])
+        training = GateTraining(model, encoded, means, config, chunk, loss, [orders[seed] for seed in chunk])
+        gates.append(train_gates(training, steps, f"prune up to {config.sparsity:g}, seeds {chunk[0]}..{chunk[-1]}"))
+        histories.append(training.history.cpu())
+    log_alpha = {target: torch.cat(parts) for target, parts in zip(grid, zip(*gates, strict=True), strict=True)}
+    history = torch.cat(histories, dim=1)
+    for run, seed in enumerate(seeds):
+        require_no_collapse(seed, log_alpha[grid[-1]][run], config)
+    subnetworks = {
+        target: _cut_at(log_alpha[target], target, history[: step + 1], config, seeds, means, encoded)
+        for target, step in zip(grid, steps, strict=True)
+    }
+    return PathResult(config, subnetworks, log_alpha, history_table(seeds, history))
+
+
+def cut_steps(config: PruneConfig, grid: Sequence[float]) -> list[int]:
+    """The step, counted from 0, after which each sparsity of the grid is cut."""
+    reached = [next(step for step in range(config.steps) if config.target(step + 1) >= target - 1e-9) for target in grid[:-1]]
+    return [*reached, config.steps - 1]
+
+
+def _require_grid(grid: Sequence[float], config: PruneConfig) -> None:
+    rising = all(low < high for low, high in pairwise(grid))
+    if not grid or not rising or not grid[0] > 0 or grid[-1] != config.sparsity:
+        raise ValueError(f"grid: must rise strictly from above 0 up to config.sparsity = {config.sparsity}, got {list(grid)}")
+    if config.discretisation != "top_k":
+        raise ValueError(f"discretisation: cuts along a path are 'top_k', got {config.discretisation!r}")
+
+
+def _cut_at(
+    log_alpha: Float[Tensor, "run layer unit"],
+    target: float,
+    history: Float[Tensor, "step run column"],
+    config: PruneConfig,
+    seeds: Sequence[int],
+    means: ActivationMeans,
+    encoded: Encoded,
+) -> tuple[Subnetwork, ...]:
+    tail = max(1, config.steps // 50)
+    trained = history[-tail:, :, HISTORY.index("sparsity")].mean(0).tolist()
+    return cut(log_alpha, target, trained, config=config, seeds=seeds, means=means, encoded=encoded)
