@@ -40,6 +40,11 @@ def z_point(layer: int) -> str:
     return f"blocks.{layer}.attn.hook_z"
 
 
+def pattern_point(layer: int) -> str:
+    """Hook point of the attention weights, after the softmax: Float[Tensor, "batch head query key"]."""
+    return f"blocks.{layer}.attn.hook_pattern"
+
+
 def mlp_point(layer: int) -> str:
     """Hook point of the MLP output, before the residual add and any LayerNorm: Float[Tensor, "batch pos d_model"].
 

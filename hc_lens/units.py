@@ -19,6 +19,8 @@ Axis names (jaxtyping; a starred name stands for any number of axes):
 | `row`                    | rows of a split, in the order of the data                                  |
 | `batch`                  | rows of a batch; of runs trained together, run after run                   |
 | `pos`                    | token positions of a row, padding included; `wider`: with more padding     |
+| `query`, `key`           | positions that attend and that are attended to                             |
+| `relation`               | kinds of tokens that a token can attend to: see `attention_scores`         |
 | `token`                  | tokens of all rows end to end, without padding                             |
 | `mask_batch`, `mask_pos` | `batch` and `pos` of a mask not yet known to fit its ids; `type_` likewise |
 | `run`                    | pruning runs (seeds) trained together or compared                          |
@@ -26,6 +28,7 @@ Axis names (jaxtyping; a starred name stands for any number of axes):
 | `micro`                  | micro-batches of a run: every step has `accumulation` of them              |
 | `column`                 | columns of a table, such as those of a pruning history                     |
 | `draw`                   | bootstrap samples or permutations                                          |
+| `case`                   | in-domain and out-of-domain cases of a task                                |
 | `group`                  | sets of units whose ablations are compared                                 |
 | `value`, `other`         | two samples of numbers whose means are compared                            |
 | `*sample`                | none, positions, or pooled samples: see `ActivationMeans.kind`             |
