@@ -1,26 +1,49 @@
 """The steps of the line as run directories: what each leaves, and how the next reads it; every step resumes."""
 
 from hc_lens.stages.ablation import AblationTables, ablate_into, singles_into
+from hc_lens.stages.checkpoints import (
+    AtCheckpoint,
+    Measuring,
+    PathAtCheckpoint,
+    chosen_checkpoints,
+    over_checkpoints,
+    path_checkpoints_into,
+    prune_checkpoints_into,
+    subnetworks_by_step,
+)
 from hc_lens.stages.core import core_into, core_of, open_core
 from hc_lens.stages.evaluation import evaluate_into, pruned_evaluation
 from hc_lens.stages.means import means_into, means_spec
+from hc_lens.stages.path import PrunedPath, evaluate_path_into, open_path, prune_path_into
 from hc_lens.stages.pruned import Pruned, open_pruned, prune_into
 from hc_lens.stages.reporting import QUESTION, report_inputs
 
 __all__ = [
     "QUESTION",
     "AblationTables",
+    "AtCheckpoint",
+    "Measuring",
+    "PathAtCheckpoint",
     "Pruned",
+    "PrunedPath",
     "ablate_into",
+    "chosen_checkpoints",
     "core_into",
     "core_of",
     "evaluate_into",
+    "evaluate_path_into",
     "means_into",
     "means_spec",
     "open_core",
+    "open_path",
     "open_pruned",
+    "over_checkpoints",
+    "path_checkpoints_into",
+    "prune_checkpoints_into",
     "prune_into",
+    "prune_path_into",
     "pruned_evaluation",
     "report_inputs",
     "singles_into",
+    "subnetworks_by_step",
 ]

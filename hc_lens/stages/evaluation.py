@@ -22,10 +22,12 @@ def evaluate_into(
     batch_size: int = 64,
     precision: Precision = "fp32",
     seed: int = 0,
+    trained: bool = True,
 ) -> pd.DataFrame:
     """The evaluation table of a pruning run, with the `target` sparsity; kept as `evaluation.parquet`.
 
     `seed` draws the rows where `max_rows` limits them. What the task is and how many rows it has are kept as `task.json`.
+    An untrained model has no label order to check: `trained=False`.
     """
 
     def compute() -> pd.DataFrame:
@@ -37,6 +39,7 @@ def evaluate_into(
             max_length=pruned.config.max_length,
             batch_size=batch_size,
             seed=seed,
+            trained=trained,
             precision=precision,
         )
         return table.assign(target=pruned.config.sparsity)
