@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hc_lens.data.files import NLI_COLUMNS, Columns, read_pairs
 from hc_lens.data.nli import NLI_LABELS, hans, mnli
+from hc_lens.data.paraphrase import paws_qqp, qqp
 from hc_lens.data.rows import read_rows
 from hc_lens.data.sampling import hold_out, normalised, sample
 from hc_lens.data.task import Split, Task
@@ -14,7 +15,7 @@ from hc_lens.data.task import Split, Task
 Ood = Path | str | Mapping[str, Path | str]
 """Out-of-domain cases: "hans", a file, or files by case name."""
 
-TASK_NAMES = ("mnli", "synthetic")
+TASK_NAMES = ("mnli", "qqp", "synthetic")
 """The tasks that `load_task` knows by name."""
 
 
@@ -30,13 +31,13 @@ def load_task(
     seed: int = 0,
     limit: int | None = None,
 ) -> Task:
-    """Load a task by name ("mnli" from the hub, "synthetic"), or from a file of labelled sentence pairs.
+    """Load a task by name ("mnli" or "qqp" from the hub, "synthetic"), or from a file of labelled sentence pairs.
 
     A file (formats as `read_pairs`) needs `label_names`, in the order of its label codes if it has codes. Its in-domain split
     is the `validation` file; without one, all pairs of a seeded `held_out` share of its first sentences. `ood` is "hans" (by
     hub name; for tasks with the labels entailment, neutral and contradiction), a file, or files by case name, in the same
-    columns and labels; for "mnli" it is "hans" or a local HANS file. `limit` keeps a seeded sample of at most that many rows of
-    every split.
+    columns and labels; for "mnli" it is "hans" or a local HANS file, for "qqp" a local PAWS-QQP file. `limit` keeps a
+    seeded sample of at most that many rows of every split.
 
     Raises:
         FileNotFoundError: if a file does not exist.
@@ -48,7 +49,12 @@ def load_task(
         taken = {"label_names": label_names, "validation": validation, "columns": None if columns == NLI_COLUMNS else columns}
         if given := [key for key, value in taken.items() if value is not None]:
             raise ValueError(f"task {name!r} does not take {', '.join(given)}: it brings its own splits and labels")
-        task = _mnli(ood, drop_unlabelled) if name == "mnli" else _synthetic(ood, seed)
+        by_name: dict[str, Callable[[Ood | None, bool], Task]] = {
+            "mnli": _mnli,
+            "qqp": _qqp,
+            "synthetic": lambda ood, _: _synthetic(ood, seed),
+        }
+        task = by_name[name](ood, drop_unlabelled)
     elif (path := Path(name_or_path)).exists():
         if label_names is None:
             found = sorted({str(row.fields[columns.label]) for row in read_rows(path, columns.names)})
@@ -80,6 +86,12 @@ def _mnli(ood: Ood | None, drop_unlabelled: bool) -> Task:
         raise ValueError(f"task 'mnli' takes ood='hans' or the path of a local HANS file, got {dict(ood)}")
     cases = None if ood is None else hans() if ood == "hans" else hans(ood)
     return mnli(ood=cases, drop_unlabelled=drop_unlabelled)
+
+
+def _qqp(ood: Ood | None, drop_unlabelled: bool) -> Task:
+    if isinstance(ood, Mapping) or ood == "hans":
+        raise ValueError(f"task 'qqp' takes as ood the path of a local PAWS-QQP file, got {ood!r}")
+    return qqp(ood=None if ood is None else paws_qqp(ood), drop_unlabelled=drop_unlabelled)
 
 
 def _synthetic(ood: Ood | None, seed: int) -> Task:

@@ -1,0 +1,84 @@
+"""What several experiments read: a setting's fine-tuned model, and its subnetworks at the paper's two sparsities.
+
+Each lies in `<root>/<setting>/` as `run_study` lays it out, is made by whichever experiment comes first, and resumes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from experiments.shared.settings import Setting
+from hc_lens.data.task import Task
+from hc_lens.metrics import evaluate
+from hc_lens.models import Classifier
+from hc_lens.report import CoreSummary
+from hc_lens.stages import Pruned, evaluate_into, means_into, prune_into
+from hc_lens.study import strictest_core
+from hc_lens.train import finetune
+
+SPARSITIES = (0.5, 0.7)
+SEEDS = tuple(range(42, 54))
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A setting's model with its fine-tuned weights, its task, and the fine-tuning run."""
+
+    setting: Setting
+    model: Classifier
+    task: Task
+    finetuned: Path
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """A fine-tuned model with its evaluated subnetworks, one run per sparsity, and the core they share."""
+
+    trained: Trained
+    pruned: tuple[Pruned, ...]
+    core: CoreSummary
+
+
+def trained(setting: Setting, root: Path) -> Trained:
+    """Fine-tune, or load what is there.
+
+    Raises:
+        RunError: if the directory holds another run.
+    """
+    model, task = setting.model(), setting.task()
+    score = partial(
+        evaluate,
+        trained=False,
+        max_rows=setting.checkpoint_rows,
+        max_length=setting.train.max_length,
+        precision=setting.precision,
+    )
+    directory = root / setting.name / "finetune"
+    finetune(model, task, setting.train, directory, evaluate=score)
+    return Trained(setting, model, task, directory)
+
+
+def pruned_base(
+    setting: Setting,
+    root: Path,
+    *,
+    sparsities: Sequence[float] = SPARSITIES,
+    seeds: Sequence[int] = SEEDS,
+    smallest_core: int = 3,
+) -> Base:
+    """Fine-tune, prune with every seed at each sparsity, evaluate, and find the core, or read what is there.
+
+    Raises:
+        RunError: if a directory holds another run.
+    """
+    base = trained(setting, root)
+    length = setting.train.max_length
+    directory = root / setting.name
+    means = means_into(directory / "means", base.model, base.task.train, rows=setting.means_rows, max_length=length)
+    pruned = tuple(
+        prune_into(directory / f"prune-{s:g}", base.model, base.task.train, means, setting.prune(s), seeds) for s in sparsities
+    )
+    for each in pruned:
+        evaluate_into(each, base.model, base.task, max_rows=setting.evaluation_rows, precision=setting.precision)
+    return Base(base, pruned, strictest_core(pruned, smallest_core))
