@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hc_lens.analysis import ablate, heuristic_core, single_heads
+    from hc_lens.analysis import ablate, effective_size, grid_agreement, heuristic_core, single_heads
     from hc_lens.data import Batch, Columns, Split, Task, encode, load_task, synthetic_nli
     from hc_lens.hooks import Edit, captured, hooked
     from hc_lens.means import ActivationMeans
@@ -41,10 +41,12 @@ _HOME = {
     "TrainConfig": "train",
     "ablate": "analysis",
     "captured": "hooks",
+    "effective_size": "analysis",
     "embedded_model": "study",
     "encode": "data",
     "evaluate": "metrics",
     "finetune": "train",
+    "grid_agreement": "analysis",
     "heuristic_core": "analysis",
     "hooked": "hooks",
     "load_model": "models",
@@ -79,10 +81,12 @@ __all__ = [
     "TrainConfig",
     "ablate",
     "captured",
+    "effective_size",
     "embedded_model",
     "encode",
     "evaluate",
     "finetune",
+    "grid_agreement",
     "heuristic_core",
     "hooked",
     "load_model",

@@ -28,6 +28,8 @@ COMMANDS = MappingProxyType(
         "evaluate": Command("evaluate", "score the full model and its subnetworks on every ID and OOD case"),
         "core": Command("core", "the heads that the subnetworks share, against chance"),
         "ablate": Command("ablate", "what mean-ablating each core head, and all of them, costs on ID and OOD cases"),
+        "sweep-sparsity": Command("sweep_sparsity", "accuracy by case as the final model is pruned harder and harder"),
+        "effective-size": Command("effective_size", "the smallest faithful subnetwork of every checkpoint, ID and OOD"),
         "report": Command("report", "one self-contained HTML page, and markdown, from a run directory"),
         "show": Command("show", "what a run directory holds: its kind, its configuration, its headline numbers"),
     }

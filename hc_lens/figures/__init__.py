@@ -5,6 +5,7 @@ from the data escaped. The shape of the table it takes stands in each docstring.
 """
 
 from hc_lens.figures.accuracy import strip, training_curves
+from hc_lens.figures.effective_size import accuracy_vs_sparsity, effective_size_curves
 from hc_lens.figures.effects import ablation_bars, additivity
 from hc_lens.figures.heads import head_heatmap, joint_histogram
 from hc_lens.figures.style import PALETTE, TEMPLATE
@@ -13,7 +14,9 @@ __all__ = [
     "PALETTE",
     "TEMPLATE",
     "ablation_bars",
+    "accuracy_vs_sparsity",
     "additivity",
+    "effective_size_curves",
     "head_heatmap",
     "joint_histogram",
     "strip",

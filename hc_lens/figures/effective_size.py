@@ -7,7 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from hc_lens.figures.style import ID_COLOUR, INK, MUTED, OOD_COLOUR, PALETTE, TEMPLATE, require, wrapped
+from hc_lens.figures.style import ID_COLOUR, INK, MUTED, OOD_COLOUR, PALETTE, TEMPLATE, percent, require, wrapped
 
 
 class _Look(NamedTuple):
@@ -17,15 +17,17 @@ class _Look(NamedTuple):
     colour: str
     symbol: str
     dash: str = "solid"
+    rank: int = 0
 
 
 _SETS = {
-    "mixed": _Look("mixed", PALETTE[0], "square", "dot"),
-    "ID": _Look("in-domain", ID_COLOUR, "circle"),
-    "OOD": _Look("out of domain", OOD_COLOUR, "diamond"),
+    "mixed": _Look("mixed", PALETTE[0], "square", "dot", 3),
+    "ID": _Look("in-domain", ID_COLOUR, "circle", rank=1),
+    "OOD": _Look("out of domain", OOD_COLOUR, "diamond", rank=2),
 }
 
-_PANEL, _GAP = 170, 74
+_PANEL, _GAP, _EDGES = 170, 74, 130
+"""Pixels: the height of a panel, between panels (for the next titles), and above and below all."""
 
 
 def effective_size_curves(table: pd.DataFrame) -> go.Figure:
@@ -50,9 +52,10 @@ def effective_size_curves(table: pd.DataFrame) -> go.Figure:
         raise ValueError(
             f"effective_size_curves draws one semantics, curve and tolerance; the table holds {len(kinds)}: choose"
         )
+    semantics, curve = str(table["semantics"].iloc[0]), str(table["curve"].iloc[0])
+    tolerance = float(table["tolerance"].iloc[0])
     drawn = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.66, 0.34], vertical_spacing=0.06)
-    drawn.update_layout(template=TEMPLATE, height=560, legend={"traceorder": "reversed"})
-    drawn.add_hline(y=100, line={"color": MUTED, "width": 1, "dash": "dash"}, row=1, col=1)
+    drawn.update_layout(template=TEMPLATE, height=560, margin={"t": 70})
     for name, look in _SETS.items():
         rows = table[table["set"] == name].sort_values("step")
         if not rows.empty:
@@ -60,9 +63,11 @@ def effective_size_curves(table: pd.DataFrame) -> go.Figure:
             if name != "mixed":
                 _add_full(drawn, rows, look)
     if table["floor"].any():
-        _add_key(drawn, f"open: full model below {float(table['tolerance'].iloc[0]):.0%}, so anything is faithful")
+        _add_key(drawn, f"open: full model below {percent(tolerance)}, anything is faithful")
+    intervals = "" if table["low"].isna().all() else f"; bands: 95 % over {int(table['n'].max())} seeds"
+    _add_note(drawn, f"{semantics.replace('_', ' ')}, {curve} curve, tolerance {percent(tolerance)}{intervals}", 34)
     drawn.update_yaxes(title_text="effective size (units kept)", ticksuffix=" %", range=[0, 104], dtick=25, row=1, col=1)
-    drawn.update_yaxes(title_text="full model", tickformat=".0%", range=[-0.04, 1.04], dtick=0.5, row=2, col=1)
+    drawn.update_yaxes(title_text="accuracy of<br>full model", tickformat=".0%", range=[-0.04, 1.04], dtick=0.5, row=2, col=1)
     drawn.update_xaxes(title_text="fine-tuning step", row=2, col=1)
     return drawn
 
@@ -76,9 +81,10 @@ def _add_sizes(drawn: go.Figure, rows: pd.DataFrame, look: _Look, band: bool) ->
         y=list(rows["size"]),
         name=look.label,
         legendgroup=look.label,
+        legendrank=look.rank,
         mode="lines+markers+text",
         text=["≤" if bound else "" for bound in rows["bound"]],
-        textposition="bottom center",
+        textposition="bottom center" if band else "middle right",
         textfont={"color": look.colour, "size": 15},
         line={"color": look.colour, "width": 2.5 if band else 2, "dash": look.dash},
         marker={
@@ -87,18 +93,17 @@ def _add_sizes(drawn: go.Figure, rows: pd.DataFrame, look: _Look, band: bool) ->
             "color": ["white" if floor else look.colour for floor in rows["floor"]],
             "line": {"width": 2, "color": look.colour},
         },
-        customdata=[_told(row) for row in rows.to_dict("records")],
+        customdata=[_told(*row) for row in zip(rows["low"], rows["high"], rows["n"], rows["bound"], strict=True)],
         hovertemplate=f"{look.label}, step %{{x}}: %{{y:.1f}} %%{{customdata}}<extra></extra>",
         row=1,
         col=1,
     )
 
 
-def _told(row: dict[str, object]) -> str:
+def _told(low: float, high: float, n: int, bound: bool) -> str:
     """The interval, and what limits the size, for the hover text."""
-    low, high = float(str(row["low"])), float(str(row["high"]))
-    interval = "" if low != low else f"<br>95 % interval {low:.1f} to {high:.1f}"
-    return f"{interval}<br>{row['n']} seeds" + ("<br>at most: the grid ends here" if row["bound"] else "")
+    interval = "" if pd.isna(low) else f"<br>95 % interval {low:.1f} to {high:.1f}"
+    return f"{interval}<br>{n} seeds" + ("<br>at most: the grid ends here" if bound else "")
 
 
 def _add_full(drawn: go.Figure, rows: pd.DataFrame, look: _Look) -> None:
@@ -121,6 +126,13 @@ def _add_key(drawn: go.Figure, label: str) -> None:
     """A legend entry that stands for marks drawn elsewhere."""
     marker = {"symbol": "circle-open", "size": 9, "color": MUTED, "line": {"width": 2}}
     drawn.add_scatter(x=[None], y=[None], mode="markers", name=label, marker=marker, row=1, col=1)
+
+
+def _add_note(drawn: go.Figure, note: str, above: int) -> None:
+    """What lines and bands mean, so many pixels above the upper left panel."""
+    font = {"size": 12, "color": MUTED}
+    place = {"x": 0, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+    drawn.add_annotation(text=note, showarrow=False, yshift=above, font=font, **place)
 
 
 def accuracy_vs_sparsity(table: pd.DataFrame, columns: int = 4) -> go.Figure:
@@ -147,18 +159,19 @@ def accuracy_vs_sparsity(table: pd.DataFrame, columns: int = 4) -> go.Figure:
     panels = _panels(table)
     columns = min(columns, len(panels))
     n_rows = -(-len(panels) // columns)
-    height = 86 + n_rows * _PANEL + (n_rows - 1) * _GAP
+    height = _EDGES + n_rows * _PANEL + (n_rows - 1) * _GAP
     drawn = make_subplots(
         rows=n_rows,
         cols=columns,
-        shared_xaxes="all",
-        shared_yaxes="all",
+        shared_xaxes=True,
+        shared_yaxes=True,
         horizontal_spacing=0.03,
-        vertical_spacing=_GAP / (height - 86) if n_rows > 1 else 0,
+        vertical_spacing=_GAP / (height - _EDGES) if n_rows > 1 else 0,
         subplot_titles=[panel.title for panel in panels],
     )
-    drawn.update_layout(template=TEMPLATE, height=height, margin={"t": 50}, showlegend=False)
+    drawn.update_layout(template=TEMPLATE, height=height, margin={"t": 78}, showlegend=False)
     drawn.update_annotations(font={"size": 12, "color": INK})
+    _add_note(drawn, "line: mean over seeds; band: least to most accurate seed; dashes: full model", 48)
     for index, panel in enumerate(panels):
         _add_panel(drawn, panel, 1 + index // columns, 1 + index % columns)
         last = index + columns >= len(panels)
@@ -201,7 +214,15 @@ def _add_panel(drawn: go.Figure, panel: _Panel, row: int, column: int) -> None:
     over = panel.rows[~whole].groupby("target")["accuracy"].agg(["mean", "min", "max", "count"]).dropna()
     _add_band(drawn, list(over.index), list(over["min"]), list(over["max"]), panel.look.colour, row, column)
     for accuracy in panel.rows.loc[whole, "accuracy"]:
-        drawn.add_hline(y=float(accuracy), line={"color": MUTED, "width": 1.5, "dash": "dash"}, row=row, col=column)
+        drawn.add_scatter(
+            x=[0, 1],
+            y=[float(accuracy)] * 2,
+            mode="lines",
+            line={"color": MUTED, "width": 1.5, "dash": "dash"},
+            hovertemplate="full model: %{y:.1%}<extra></extra>",
+            row=row,
+            col=column,
+        )
     drawn.add_scatter(
         x=list(over.index),
         y=list(over["mean"]),

@@ -1,0 +1,119 @@
+"""What the commands over a sparsity grid share: how it is chosen, made from a fine-tuning run, and drawn."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from hc_lens.cli import output
+from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name
+from hc_lens.cli.origin import Origin
+from hc_lens.cli.prune import with_steps
+from hc_lens.pruning import PruneConfig
+from hc_lens.runs import atomic_path, digest
+from hc_lens.stages import Measuring, chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
+
+
+@dataclass(frozen=True)
+class GridChoice:
+    """Which sparsities and seeds, and how they are pruned and measured."""
+
+    sparsities: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    """Shares of units to remove."""
+    seeds: Seeds = (42, 43, 44)
+    """One subnetwork each, at every sparsity: 42..44, or a list."""
+    path: bool = False
+    """One run per seed whose target rises through all sparsities, in place of a run for each: far cheaper, and not the same."""
+    preset: Literal["desk", "paper"] = "desk"
+    """How to prune: the short recipe, or every setting of the paper."""
+    prune_steps: int | None = None
+    """Optimiser steps of a pruning run; the preset's by default. Its phases take their share of them."""
+    prune_batch_size: int | None = None
+    """Rows of a pruning step; the preset's by default."""
+    means_rows: int | None = 10_000
+    """Random training rows that the stand-ins are collected on, anew for every checkpoint; None for all."""
+    max_rows: int | None = None
+    """Rows of each case when evaluating; all by default."""
+    seed: int = 0
+    """Draws the rows where --max-rows limits them."""
+    batch_size: int = 64
+    """Rows in one forward pass when evaluating."""
+
+    def config(self, sparsity: float) -> PruneConfig:
+        """The pruning configuration of one sparsity.
+
+        Raises:
+            ValueError: for a sparsity outside (0, 1), or steps or a batch size that are not positive.
+        """
+        preset = PruneConfig.paper(sparsity) if self.preset == "paper" else PruneConfig.desk(sparsity)
+        sized = replace(preset, batch_size=self.prune_batch_size or preset.batch_size)
+        return with_steps(sized, self.prune_steps or preset.steps)
+
+    def ascending(self) -> list[float]:
+        """The sparsities in order.
+
+        Raises:
+            ValueError: if there are none, one comes twice, or the preset cannot cut along a path.
+        """
+        if not self.sparsities or len(set(self.sparsities)) != len(self.sparsities):
+            raise ValueError(f"--sparsities: at least one, all different, got {list(self.sparsities)}")
+        if self.path and self.preset == "paper":
+            raise ValueError(
+                "--path cuts exactly (top-k) as the target rises, which the preset paper does not: drop one of them"
+            )
+        return sorted(self.sparsities)
+
+
+@dataclass(frozen=True)
+class Gridded:
+    """Where the pruning runs of a grid are, and their evaluations with `step` and `target`."""
+
+    directory: Path
+    evaluation: pd.DataFrame
+
+
+def prune_grid(command: str, finetuned: str, choice: GridChoice, steps: Sequence[int] | None, common: Common) -> Gridded:
+    """Prune checkpoints of a fine-tuning run at every sparsity, and evaluate; no `steps` for the final model alone.
+
+    Raises:
+        RunError: if it is not a finished fine-tuning run.
+        ValueError: for a step without a checkpoint, or a choice that cannot be pruned.
+    """
+    if not finetuned:
+        raise ValueError(f"no FINETUNED given: name a fine-tuning run (see hc-lens {command} --help)")
+    device = device_of_name(common.device)
+    sparsities = choice.ascending()
+    configs = [choice.config(sparsity) for sparsity in sparsities]
+    origin = Origin.find(finetuned, TaskChoice())
+    if origin.finetuned is None:
+        raise ValueError(f"{finetuned} is not a fine-tuning run: checkpoints are pruned, so make one first (hc-lens finetune)")
+    chosen = chosen_checkpoints(origin.finetuned, steps)
+    chosen = chosen if steps else chosen[-1:]
+    model, task = origin.load(device)
+    recipe = {
+        "model": finetuned,
+        "steps": [checkpoint.step for checkpoint in chosen],
+        "path": choice.path,
+        "configs": [config.as_dict() for config in configs],
+        "means_rows": choice.means_rows,
+    }
+    directory = common.out or Path("runs") / f"{command}-{digest(recipe)[:12]}"
+    runs = len(chosen) * len(choice.seeds) * (1 if choice.path else len(sparsities))
+    output.say(f"{runs} pruning runs: checkpoints {recipe['steps']} of {finetuned}, on {device}")
+    how = Measuring(means_rows=choice.means_rows, max_rows=choice.max_rows, batch_size=choice.batch_size, seed=choice.seed)
+    if choice.path:
+        paths = path_checkpoints_into(directory, model, task, chosen, configs[-1], sparsities, choice.seeds, how)
+        return Gridded(directory, over_checkpoints(paths))
+    pruned = prune_checkpoints_into(directory, model, task, chosen, configs, choice.seeds, how)
+    return Gridded(directory, over_checkpoints(pruned))
+
+
+def keep_figure(drawn: go.Figure, directory: Path, name: str) -> None:
+    """Write a figure as `directory/name.html`, which needs no network to open."""
+    file = directory / f"{name}.html"
+    with atomic_path(file) as temporary:
+        drawn.write_html(temporary, include_plotlyjs=True)
+    output.say(f"figure in {file}")
