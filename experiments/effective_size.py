@@ -1,0 +1,238 @@
+"""How small can a subnetwork be and still do what the model does, and how does that size change over fine-tuning?
+
+The Heuristic Core, section 6: in-domain a small subnetwork always suffices; out of domain the effective size *grows* as the
+model generalizes. Where the paper prunes anew for every sparsity, the desk preset uses one run per checkpoint and seed whose
+target rises through the grid; on the embedded task both are run, and how well they agree is part of the report. Where the
+paper's published accuracies are at hand (`$HC_LENS_DATA/../reference`), their curves are recomputed beside ours.
+
+Run: `python -m experiments.effective_size --preset desk`; the same command resumes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.shared.base import trained
+from experiments.shared.command import Places, run_experiment, versions
+from experiments.shared.settings import Preset, Setting, embedded, nli_desk, nli_paper, smoke
+from hc_lens import figures
+from hc_lens.analysis.effective_size import effective_size
+from hc_lens.analysis.grid_agreement import grid_agreement
+from hc_lens.analysis.published import published_grid, published_training
+from hc_lens.data.desk import data_folder
+from hc_lens.report import Article, Section, text_table, with_interval
+from hc_lens.stages import Measuring, chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
+
+QUESTION = (
+    "How small can a subnetwork be and still be within three points of the full model, in-domain and out of domain, and how "
+    "does that size change over fine-tuning?"
+)
+TOLERANCE = 0.03
+
+
+@dataclass(frozen=True)
+class Part:
+    """One model's checkpoints and the grid of sparsities; pruned along a path, anew for each sparsity, or both ways."""
+
+    setting: Setting
+    steps: tuple[int, ...]
+    sparsities: tuple[float, ...]
+    seeds: tuple[int, ...]
+    measuring: Measuring
+    path_steps: int | None
+    every_sparsity: bool
+
+
+def parts(preset: Preset) -> list[Part]:
+    """What is run at each scale. Step 0 has no size: an untrained head is matched by anything."""
+    seeds = (42, 43, 44)
+    if preset == "smoke":
+        quick = Measuring(means_rows=500, max_rows=20)
+        return [Part(smoke(), (50, 150), (0.3, 0.6), (42, 43), quick, 60, True)]
+    if preset == "desk":
+        half_steps = tuple(round(0.1 + 0.05 * i, 2) for i in range(17))
+        tenths = tuple(round(0.1 * i, 1) for i in range(1, 10))
+        nli = Part(
+            nli_desk(),
+            tuple(range(300, 2_401, 300)),
+            half_steps,
+            seeds,
+            Measuring(10_000, 60, "bf16"),
+            400,
+            every_sparsity=False,
+        )
+        small = embedded()
+        return [
+            nli,
+            Part(small, (150, 450, 750, 1_200), tenths, seeds, Measuring(2_000, 100, "bf16"), 400, every_sparsity=True),
+        ]
+    published = tuple(round(0.05 * i, 2) for i in range(5, 15))
+    return [Part(nli_paper(), tuple(range(500, 54_501, 6_000)), published, seeds, Measuring(100_000), None, True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Grids:
+    """Evaluations of every subnetwork, with the full model's: along the path, and of separate runs; None where not run."""
+
+    path: pd.DataFrame | None
+    grid: pd.DataFrame | None
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """The separate runs where there are any, else the path."""
+        chosen = self.path if self.grid is None else self.grid
+        assert chosen is not None
+        return chosen
+
+
+def prune_all(part: Part, places: Places) -> Grids:
+    """Prune and evaluate every checkpoint of a part, each way that it asks for."""
+    base = trained(part.setting, places.models)
+    chosen = chosen_checkpoints(base.finetuned, part.steps)
+    out = places.own / part.setting.name
+    path = grid = None
+    if part.path_steps is not None:
+        config = replace(part.setting.prune(part.sparsities[-1]), steps=part.path_steps, ramp_steps=part.path_steps)
+        found = path_checkpoints_into(out, base.model, base.task, chosen, config, part.sparsities, part.seeds, part.measuring)
+        path = over_checkpoints(found)
+    if part.every_sparsity:
+        configs = [part.setting.prune(s) for s in part.sparsities]
+        runs = prune_checkpoints_into(out, base.model, base.task, chosen, configs, part.seeds, part.measuring)
+        grid = over_checkpoints(runs)
+    return Grids(path, grid)
+
+
+def sizes(grid: pd.DataFrame) -> pd.DataFrame:
+    """Effective sizes under both semantics."""
+    both = [effective_size(grid, semantics=semantics, tolerance=TOLERANCE) for semantics in ("as_coded", "as_written")]
+    return pd.concat(both, ignore_index=True)
+
+
+def told(table: pd.DataFrame, name: str) -> str:
+    """First and last size in-domain and out of domain, as coded, in one sentence."""
+    coded = table[table["semantics"] == "as_coded"]
+    parts: list[str] = []
+    for group, where in (("ID", "in-domain"), ("OOD", "out of domain")):
+        rows = coded[coded["set"] == group].sort_values("step")
+        first, last = rows.iloc[0], rows.iloc[-1]
+        parts.append(
+            f"{where} {first['size']:.0f} % of the units at step {first['step']} and {last['size']:.0f} % "
+            f"[{last['low']:.0f}, {last['high']:.0f}] at step {last['step']}"
+        )
+    return f"{name}: the effective size is {', '.join(parts)}."
+
+
+def size_section(table: pd.DataFrame, anchor: str, heading: str, how: str) -> Section:
+    """The curves as coded, and the sizes under both semantics."""
+    coded = table[table["semantics"] == "as_coded"]
+    shown = with_interval(table, "size", digits=1)[["semantics", "set", "step", "size [95 %]", "n", "full", "bound", "floor"]]
+    caption = (
+        f"{how} Size: share of heads and MLPs kept by the smallest subnetwork above the full model's accuracy minus "
+        f"{100 * TOLERANCE:.0f} points (the paper's code's rule: one-sided, per seed, then averaged); the band is a 95 % "
+        "interval over seeds. The table has the rule as the paper's text states it, too. At a floor even a subnetwork that is "
+        "always wrong would do."
+    )
+    title = "Effective size (%)"
+    return Section(
+        anchor,
+        heading,
+        caption,
+        figures.effective_size_curves(coded),
+        folded=[text_table(shown, title, labels=3, percent=["full"])],
+    )
+
+
+def agreement_section(grids: Grids) -> tuple[Section, str]:
+    """How well the rising-target run agrees with separate runs, and that in one sentence."""
+    assert grids.path is not None
+    assert grids.grid is not None
+    found = grid_agreement(grids.grid, grids.path, tolerance=TOLERANCE)
+    summary = with_interval(found.summary, "difference", percent=True)
+    summary = with_interval(summary, "rho", low="rho_low", high="rho_high", digits=2)
+    overall = found.summary.set_index("set")[["absolute", "between_seeds"]].to_dict("index")
+    sentence = (
+        "On the embedded task the rising-target run differs from separate runs by "
+        + " and ".join(
+            f"{100 * overall[name]['absolute']:.1f} points {where} (two seeds of separate runs: "
+            f"{100 * overall[name]['between_seeds']:.1f})"
+            for name, where in (("ID", "in-domain"), ("OOD", "out of domain"))
+        )
+        + " on average."
+    )
+    sizes_table = with_interval(found.sizes, "difference", digits=1)
+    tables = [
+        text_table(summary, "Accuracy, path minus grid", percent=["absolute", "between_seeds"]),
+        text_table(sizes_table, "Effective size (%), path minus grid", labels=2, digits=1),
+    ]
+    caption = (
+        "Both ways of filling the grid, paired by seed. `absolute` is the mean absolute difference of accuracies over cells, "
+        "`between_seeds` the same between two seeds of the separate runs: the yardstick. `rho`: Spearman's over cells, by seed."
+    )
+    curves = figures.effective_size_curves(effective_size(grids.path, semantics="as_coded", tolerance=TOLERANCE))
+    return Section(
+        "agreement", "One rising-target run against a run for every sparsity", caption, curves, shown=tables
+    ), sentence
+
+
+def published_section() -> Section | None:
+    """The paper's own curves from its released accuracies, where they are at hand."""
+    folder = data_folder()
+    reference = None if folder is None else folder.parent / "reference" / "heuristic_core"
+    if reference is None or not reference.is_dir():
+        return None
+    return size_section(
+        published_sizes(reference),
+        "published",
+        "The published curves, recomputed from the released accuracies",
+        "BERT on MNLI and HANS, three seeds, a failed run counting as unfaithful, as its authors' script had it.",
+    )
+
+
+def published_sizes(reference: Path) -> pd.DataFrame:
+    """Effective sizes of the paper's released grid, under both semantics."""
+    full = published_training(reference / "mnli-acc_over_ft.json")
+    grid = published_grid(reference / "mnli-sparsity-grid-acc.json", failures="failed")
+    both = [effective_size(grid, full, semantics=s, tolerance=TOLERANCE) for s in ("as_coded", "as_written")]
+    return pd.concat(both, ignore_index=True)
+
+
+def article(done: Sequence[tuple[Part, Grids]], preset: Preset) -> Article:
+    """The report."""
+    sections: list[Section] = []
+    answers: list[str] = []
+    for part, grids in done:
+        table = sizes(grids.best)
+        way = "Pruned anew for every sparsity." if grids.grid is not None else "One rising-target run per seed and checkpoint."
+        sections.append(
+            size_section(table, f"sizes-{len(sections)}", f"Effective size over fine-tuning: {part.setting.name}", way)
+        )
+        answers.append(told(table, part.setting.name))
+        if grids.grid is not None and grids.path is not None:
+            section, sentence = agreement_section(grids)
+            sections.append(section)
+            answers.append(sentence)
+    if preset != "smoke" and (published := published_section()):
+        sections.append(published)
+    notes = [note for part, _ in done for note in part.setting.notes]
+    return Article(
+        title="Effective size over fine-tuning",
+        question=QUESTION,
+        answer=" ".join(answers),
+        sections=sections,
+        notes=notes,
+        provenance=versions(),
+        config={
+            part.setting.name: {"steps": part.steps, "sparsities": part.sparsities, "seeds": part.seeds} for part, _ in done
+        },
+    )
+
+
+def experiment(preset: Preset, places: Places) -> Article:
+    """Everything up to the report."""
+    return article([(part, prune_all(part, places)) for part in parts(preset)], preset)
+
+
+if __name__ == "__main__":
+    run_experiment("effective_size", QUESTION, experiment)

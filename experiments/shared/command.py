@@ -1,0 +1,54 @@
+"""The command line that every experiment has: a preset, where results go, threads."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import tyro
+
+from experiments.shared.settings import Preset
+from hc_lens.provenance import provenance
+from hc_lens.report import Article, write_article
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where an experiment works: `models`, which experiments of one preset share, and `own`, with its runs and its report."""
+
+    models: Path
+    own: Path
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Run one experiment and write its report."""
+
+    preset: Preset = "smoke"
+    """smoke (embedded data, seconds, checks the machinery), desk (two CPU cores), paper (a GPU and the hub)."""
+    out: Path = Path("runs/experiments")
+    """Runs and reports go to a folder of the preset in here; the same command resumes."""
+    threads: int | None = None
+    """CPU threads; by default as many as PyTorch takes."""
+
+
+Experiment = Callable[[Preset, Places], Article]
+"""An experiment at a scale: everything up to its report."""
+
+
+def run_experiment(name: str, question: str, experiment: Experiment) -> None:
+    """Read the arguments, run, write `report.html` and `report.md`, and print the answer."""
+    args = tyro.cli(Arguments, description=question)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    root = args.out / args.preset
+    article = experiment(args.preset, Places(root / "models", root / name))
+    report = write_article(article, root / name)
+    print(f"{article.answer}\n  report: {report}")
+
+
+def versions() -> dict[str, object]:
+    """What a report says of the code and the machine."""
+    return dict(provenance())
