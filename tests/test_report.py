@@ -1,12 +1,6 @@
 """A report says what its numbers say: the phenomenon, its absence, or that they cannot tell; on one safe page."""
 
-import shutil
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +14,7 @@ from hc_lens.analysis.overlap import Core, RankCorrelation
 from hc_lens.metrics import Interval
 from hc_lens.report import CoreSummary, Finding, ReportInputs, headline, page, read, study_article, tables, write_report
 from hc_lens.units import Head
+from tests.pages import Links, chromium, until, width_of
 
 _EVIL = "<script>window.pwned = 1</script>"
 _CASES = {"matched": "ID", "swap": "OOD", "embedded if": "OOD", "preposition": "OOD"}
@@ -332,24 +327,9 @@ def test_an_evaluation_without_subnetworks_is_refused() -> None:
         _inputs(evaluation=full)
 
 
-class _Links(HTMLParser):
-    """Everything in a page that would load something, and the number of inline scripts of some length."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loads: list[tuple[str, str, str | None]] = []
-        self.tags: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.loads += [
-            (tag, name, value) for name, value in attrs if name in ("src", "href", "srcset", "data", "action", "poster")
-        ]
-
-
 def test_the_page_loads_nothing_and_holds_plotly_once() -> None:
     text = page.html(study_article(_inputs()))
-    links = _Links()
+    links = Links()
     links.feed(text)
     assert links.loads == []
     assert not {"link", "iframe", "img", "object", "embed", "base"} & set(links.tags)
@@ -430,47 +410,15 @@ def test_a_report_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
         write_report(_inputs(), tmp_path / "file")
 
 
-_FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars"
-)
-
-
-@contextmanager
-def _browser() -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with tempfile.TemporaryDirectory() as profile:
-        for flag in [*_FLAGS.split(), f"--user-data-dir={profile}"]:
-            options.add_argument(flag)
-        browser = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-        try:
-            yield browser
-        finally:
-            browser.quit()
-
-
-def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.1)
-
-
 @pytest.mark.chromium
 def test_chromium_draws_every_figure_without_an_error_or_a_request(tmp_path: Path) -> None:
     path = write_report(_evil_inputs(), tmp_path)
-    with _browser() as browser:
+    with chromium() as browser:
         for width in (1200, 600):
-            browser.execute_cdp_cmd(
-                "Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-            )
+            width_of(browser, width)
             browser.get(path.as_uri())
             count = "return document.querySelectorAll('figure .js-plotly-plot > .plot-container .main-svg:first-child').length"
-            _until(lambda count=count: browser.execute_script(count) == 6)
+            until(lambda count=count: browser.execute_script(count) == 6)
             assert browser.execute_script(count) == 6
             assert browser.get_log("browser") == []
             marks = "[...document.querySelectorAll('.js-plotly-plot')].map(p => p.querySelectorAll('.point, .hm image').length)"

@@ -37,8 +37,8 @@ class Section:
     heading: str
     caption: str
     figure: go.Figure | None = None
-    shown: tuple[TextTable, ...] = ()
-    folded: tuple[TextTable, ...] = ()
+    shown: Sequence[TextTable] = ()
+    folded: Sequence[TextTable] = ()
     width: tuple[int, int] = (0, 1100)
 
     def __post_init__(self) -> None:

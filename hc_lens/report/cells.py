@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import pandas as pd
 
 from hc_lens.report.findings import MINUS
@@ -74,7 +75,7 @@ def text_table(
     usual = digits if isinstance(digits, int) else 3
     columns: list[list[str]] = []
     for name, column in zip(names, frame.columns, strict=True):
-        cells = cast("list[object]", frame[column].tolist())
+        cells = [cell.item() if isinstance(cell, np.generic) else cell for cell in frame[column].tolist()]
         if name in percent:
             columns.append([_share_text(cell, by_column.get(name, 1), missing, f"{title}: {name}") for cell in cells])
         else:
@@ -178,10 +179,10 @@ def _text(cell: object, digits: int, missing: str) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, int):
-        return number_text(cell, 0)
+        return str(cell).replace("-", MINUS)
     if isinstance(cell, float):
         return number_text(cell, digits)
-    if isinstance(cell, list | tuple):
+    if type(cell) in (list, tuple):  # not a Head, a tuple with a name of its own
         return ", ".join(map(str, cast("list[object]", cell)))
     return str(cell)
 
@@ -191,4 +192,4 @@ def _share_text(cell: object, digits: int, missing: str, where: str) -> str:
         return missing
     if not isinstance(cell, int | float):
         raise ValueError(f"{where}: {cell!r} is a {type(cell).__name__}, not the share that a percentage is made from")
-    return number_text(100 * cell, digits)
+    return number_text(100.0 * cell, digits)
