@@ -29,6 +29,8 @@ Axis names (jaxtyping; a starred name stands for any number of axes):
 | `column`                 | columns of a table, such as those of a pruning history                     |
 | `draw`                   | bootstrap samples or permutations                                          |
 | `case`                   | in-domain and out-of-domain cases of a task                                |
+| `count`                  | the values a count can take, 0 upwards                                     |
+| `other_run`              | the subnetworks of a second set, compared with those of the first (`run`)  |
 | `group`                  | sets of units whose ablations are compared                                 |
 | `value`, `other`         | two samples of numbers whose means are compared                            |
 | `*sample`                | none, positions, or pooled samples: see `ActivationMeans.kind`             |

@@ -2,12 +2,25 @@
 
 from hc_lens.analysis.ablation import ablate as ablate
 from hc_lens.analysis.ablation import single_heads as single_heads
+from hc_lens.analysis.compare import Comparison as Comparison
+from hc_lens.analysis.compare import SharedCore as SharedCore
+from hc_lens.analysis.compare import compare_runs as compare_runs
+from hc_lens.analysis.compare import prediction_agreement as prediction_agreement
+from hc_lens.analysis.compare import shared_over as shared_over
 from hc_lens.analysis.controls import layer_matched_sets as layer_matched_sets
 from hc_lens.analysis.dependence import dependence_on as dependence_on
+from hc_lens.analysis.development import core_head_development as core_head_development
+from hc_lens.analysis.differences import accuracy_difference as accuracy_difference
 from hc_lens.analysis.domains import by_domain as by_domain
 from hc_lens.analysis.effective_size import effective_size as effective_size
 from hc_lens.analysis.effective_size import seed_sizes as seed_sizes
 from hc_lens.analysis.effects import Ablation as Ablation
+from hc_lens.analysis.emergence import Emergence as Emergence
+from hc_lens.analysis.emergence import core_emergence as core_emergence
+from hc_lens.analysis.generalization import BeforeOnset as BeforeOnset
+from hc_lens.analysis.generalization import Onset as Onset
+from hc_lens.analysis.generalization import onset as onset
+from hc_lens.analysis.generalization import whole_before_onset as whole_before_onset
 from hc_lens.analysis.greedy import GreedyPath as GreedyPath
 from hc_lens.analysis.greedy import greedy_sets as greedy_sets
 from hc_lens.analysis.grid_agreement import GridAgreement as GridAgreement
