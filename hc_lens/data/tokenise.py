@@ -8,11 +8,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, cast
 
 import datasets
 import datasets.config
 import pyarrow as pa
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hc_lens.data.task import Split
 
@@ -23,6 +24,18 @@ ON_DISK_ROWS = 5_000
 """Splits below this many rows are not cached on disk: tokenising again costs no more than reading the cache file."""
 
 _log = logging.getLogger(__name__)
+
+
+class Origins(NamedTuple):
+    """Where the tokens of one pair come from: one entry per token, in the order of `ids`.
+
+    `sentences` is 0 or 1, or None for a token that belongs to neither (special tokens, the joining separator). `spans` are the
+    half-open character ranges in that sentence; whether they include the space before a word is up to the tokenizer.
+    """
+
+    ids: list[int]
+    sentences: list[int | None]
+    spans: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,20 +80,54 @@ class PairTokenizer:
         settings = json.dumps([_vocabulary(tokenizer), max_length, frame, PAIR_SEPARATOR, pad_id, has_types])
         return PairTokenizer(tokenizer, max_length, frame, pad_id, hashlib.sha256(settings.encode()).hexdigest())
 
+    @property
+    def separator(self) -> int | None:
+        """The id of the separator token, where the tokenizer's own template separates pairs; else None."""
+        return cast(int, self.tokenizer.sep_token_id) if self.frame is None else None
+
     def __call__(self, first: list[str], second: list[str]) -> dict[str, list[list[int]]]:
         """`input_ids`, and `token_type_ids` where the model has segments, one list per pair."""
-        before, after = ([], []) if self.frame is None else self.frame
-        made = self.tokenizer(
+        made = self._tokenised(first, second, offsets=False)
+        if self.frame is not None:
+            before, after = self.frame
+            return {"input_ids": [[*before, *ids, *after] for ids in made["input_ids"]]}
+        return {name: made[name] for name in ("input_ids", "token_type_ids") if name in made}
+
+    def origins(self, first: list[str], second: list[str]) -> list[Origins]:
+        """Of each pair, the ids that calling this tokenizer gives, and the sentence and characters each comes from."""
+        made = self._tokenised(first, second, offsets=True)
+        found: list[Origins] = []
+        for row, (ids, spans) in enumerate(zip(made["input_ids"], made["offset_mapping"], strict=True)):
+            origins = Origins(list(ids), list(made.sequence_ids(row)), [(start, end) for start, end in spans])
+            found.append(origins if self.frame is None else _unjoined(origins, *self.frame))
+        return found
+
+    def _tokenised(self, first: list[str], second: list[str], *, offsets: bool) -> BatchEncoding:
+        """The tokenizer's own output, without the frame of a joined pair."""
+        framed = 0 if self.frame is None else sum(map(len, self.frame))
+        return self.tokenizer(
             first,
             second if self.frame is None else [PAIR_SEPARATOR + text for text in second],
             truncation="longest_first",
-            max_length=self.max_length - len(before) - len(after),
+            max_length=self.max_length - framed,
             add_special_tokens=self.frame is None,
             return_attention_mask=False,
+            return_offsets_mapping=offsets,
         )
-        if self.frame is not None:
-            return {"input_ids": [[*before, *ids, *after] for ids in made["input_ids"]]}
-        return {name: made[name] for name in ("input_ids", "token_type_ids") if name in made}
+
+
+def _unjoined(origins: Origins, before: list[int], after: list[int]) -> Origins:
+    """The origins of a joined pair in a frame: spans counted in the second sentence itself, its separator in neither."""
+    sentences: list[int | None] = [None] * len(before)
+    spans = [(0, 0)] * len(before)
+    joint = len(PAIR_SEPARATOR)
+    for sentence, (start, end) in zip(origins.sentences, origins.spans, strict=True):
+        if sentence == 1:
+            start, end = start - joint, end - joint
+        separates = end <= 0 and sentence == 1
+        sentences.append(None if separates else sentence)
+        spans.append((0, 0) if separates else (max(start, 0), end))
+    return Origins([*before, *origins.ids, *after], [*sentences, *[None] * len(after)], [*spans, *[(0, 0)] * len(after)])
 
 
 def _frame(tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], list[int]]:
