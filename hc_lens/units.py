@@ -15,12 +15,13 @@ Axis names (jaxtyping; a starred name stands for any number of axes):
 | `d_model`                | width of the residual stream                                               |
 | `d_head`                 | width of one head's context vector                                         |
 | `d_mlp`                  | width of an MLP's hidden layer                                             |
-| `head_d_head`            | all heads' context vectors side by side; `three_head_d_head`: Q, K, V so   |
+| `head_d_head`            | all heads' context vectors side by side; `qkv_head_d_head`: Q, K and V so  |
 | `row`                    | rows of a split, in the order of the data                                  |
 | `batch`                  | rows of a batch; of runs trained together, run after run                   |
 | `pos`                    | token positions of a row, padding included; `wider`: with more padding     |
 | `query`, `key`           | positions that attend and that are attended to                             |
 | `relation`               | kinds of tokens that a token can attend to: see `attention_scores`         |
+| `overlap`                | those of them that are words of the other sentence                         |
 | `token`                  | tokens of all rows end to end, without padding                             |
 | `mask_batch`, `mask_pos` | `batch` and `pos` of a mask not yet known to fit its ids; `type_` likewise |
 | `run`                    | pruning runs (seeds) trained together or compared                          |

@@ -1,12 +1,14 @@
-"""Which transformers architectures are supported, and their shape in TransformerLens terms."""
+"""The description that makes a transformers architecture a hooked classifier: one `Architecture` per family, in `families/`."""
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from torch import nn
 from transformer_lens.config.hooked_transformer_config import HookedTransformerConfig
 from transformers import PretrainedConfig
 
-Family = Literal["bert", "roberta", "gpt2"]
-SUPPORTED: tuple[Family, ...] = ("bert", "roberta", "gpt2")
+from hc_lens.models.weights import Entry
 
 # transformers' names of activation functions -> TransformerLens's.
 _ACTIVATIONS = {
@@ -25,94 +27,73 @@ class DropoutRates(NamedTuple):
 
     embedding: float
     attention: float
-    hidden: float
+    attention_out: float
+    mlp_out: float
     classifier: float
 
 
-def family_of(model_type: str | None, source: str) -> Family:
-    """The supported family that `model_type` names.
+NO_DROPOUT = DropoutRates(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class FirstToken:
+    """An encoder's head: a square layer (HookedEncoder's `pooler`) on the first token's state, then the output layer.
+
+    Attributes:
+        activation: makes the module after the square layer.
+        drops_input: whether dropout acts in front of the square layer too, and not only behind it.
+    """
+
+    activation: Callable[[], nn.Module]
+    drops_input: bool
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One family of transformers models, as far as a hooked classifier differs from those of the others.
+
+    Attributes:
+        family: transformers' `model_type`.
+        hf_class: the class that transformers reads a saved classifier with.
+        hooked_config: TransformerLens's config for a transformers config and a device, without weight processing or
+            initialisation; raises ValueError for an option that TransformerLens cannot express, naming field and value.
+        entries: which hooked tensors hold which transformers tensors; hooked parameters that no entry names do not exist in
+            transformers and stay zero.
+        dropout: the rates that transformers trains this config with.
+        first_token: the head of an encoder; None for a decoder, which has a layer without bias on the last real token.
+        token_types: rows of the token type table; a family without one ignores token types, as transformers does.
+        position_offset: rows of the position table before that of the first token.
+        embedding_size: width of the embeddings where it is not that of the residual stream, which a projection then fills.
+    """
+
+    family: str
+    hf_class: str
+    hooked_config: Callable[[PretrainedConfig, str], HookedTransformerConfig]
+    entries: Callable[[PretrainedConfig], list[Entry]]
+    dropout: Callable[[PretrainedConfig], DropoutRates]
+    first_token: FirstToken | None = None
+    token_types: Callable[[PretrainedConfig], int] | None = None
+    position_offset: Callable[[PretrainedConfig], int] = lambda config: 0
+    embedding_size: Callable[[PretrainedConfig], int | None] = lambda config: None
+
+
+def activation(name: str) -> str:
+    """TransformerLens's name of an activation function.
 
     Raises:
-        ValueError: naming the type and the supported ones.
+        ValueError: naming the supported ones.
     """
-    for family in SUPPORTED:
-        if model_type == family:
-            return family
-    raise ValueError(f"{source}: model type {model_type!r} is not supported; supported are {', '.join(SUPPORTED)}")
-
-
-def position_offset(family: Family, config: PretrainedConfig) -> int:
-    """Rows of the position table before that of the first token (RoBERTa counts from pad_token_id + 1)."""
-    return config.pad_token_id + 1 if family == "roberta" else 0
-
-
-def dropout_rates(family: Family, config: PretrainedConfig) -> DropoutRates:
-    """Dropout as transformers trains this config."""
-    if family == "gpt2":
-        return DropoutRates(config.embd_pdrop, config.attn_pdrop, config.resid_pdrop, 0.0)
-    hidden: float = config.hidden_dropout_prob
-    classifier: float | None = getattr(config, "classifier_dropout", None)
-    return DropoutRates(hidden, config.attention_probs_dropout_prob, hidden, hidden if classifier is None else classifier)
-
-
-def hooked_config(family: Family, config: PretrainedConfig, device: str) -> HookedTransformerConfig:
-    """TransformerLens's config for a transformers config; no weight processing, no initialisation.
-
-    Raises:
-        ValueError: for an option of the config that TransformerLens cannot express, naming the field and its value.
-    """
-    if family == "gpt2":
-        return _gpt2_config(config, device)
-    _require(config, "is_decoder", False)
-    _require(config, "position_embedding_type", "absolute")
-    d_model: int = config.hidden_size
-    return HookedTransformerConfig(
-        model_name=family,
-        d_model=d_model,
-        d_head=d_model // config.num_attention_heads,
-        n_heads=config.num_attention_heads,
-        n_layers=config.num_hidden_layers,
-        n_ctx=config.max_position_embeddings - position_offset(family, config),
-        d_mlp=config.intermediate_size,
-        d_vocab=config.vocab_size,
-        act_fn=_activation(config.hidden_act),
-        eps=config.layer_norm_eps,
-        attention_dir="bidirectional",
-        init_weights=False,
-        device=device,
-    )
-
-
-def _gpt2_config(config: PretrainedConfig, device: str) -> HookedTransformerConfig:
-    _require(config, "add_cross_attention", False)
-    d_model: int = config.n_embd
-    return HookedTransformerConfig(
-        model_name="gpt2",
-        d_model=d_model,
-        d_head=d_model // config.n_head,
-        n_heads=config.n_head,
-        n_layers=config.n_layer,
-        n_ctx=config.n_positions,
-        d_mlp=4 * d_model if config.n_inner is None else config.n_inner,
-        d_vocab=config.vocab_size,
-        act_fn=_activation(config.activation_function),
-        eps=config.layer_norm_epsilon,
-        use_attn_scale=config.scale_attn_weights,
-        scale_attn_by_inverse_layer_idx=config.scale_attn_by_inverse_layer_idx,
-        attention_dir="causal",
-        default_prepend_bos=False,
-        init_weights=False,
-        device=device,
-    )
-
-
-def _activation(name: str) -> str:
     if name not in _ACTIVATIONS:
         raise ValueError(f"activation function {name!r} is not supported; supported are {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
 
 
-def _require(config: PretrainedConfig, field: str, value: bool | str) -> None:
+def require(config: PretrainedConfig, field: str, value: bool | float | str) -> None:
+    """Check that an option of the config has the only value that can be expressed; an absent field has it.
+
+    Raises:
+        ValueError: naming the field, its value and the one it must have.
+    """
     found = getattr(config, field, value)
     if found != value:
         raise ValueError(f"{config.model_type} with {field}={found!r} is not supported; it must be {value!r}")

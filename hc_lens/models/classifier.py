@@ -17,12 +17,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 from transformer_lens import HookedEncoder, HookedTransformer
+from transformer_lens.components.bert_embed import BertEmbed
 from transformer_lens.config.hooked_transformer_config import HookedTransformerConfig
 from transformer_lens.HookedRootModule import HookedRootModule
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import override
 
-from hc_lens.models.architecture import DropoutRates, Family, dropout_rates, hooked_config, position_offset
+from hc_lens.models.architecture import Architecture, DropoutRates, FirstToken
 from hc_lens.models.inputs import Mask, TokenBatch, Tokens, Types, check_tokens, last_real_position
 
 _C = TypeVar("_C", bound="Classifier")
@@ -33,18 +34,24 @@ ClassifierInput = TokenBatch | Int[Tensor, "batch pos"] | str | Sequence[str]
 class Classifier(HookedRootModule):
     """A hooked sequence classifier; every instance is also a HookedEncoder or a HookedTransformer.
 
-    Attributes: `label_names`, in the order of the logits; `family`; `hf_config`, the transformers config it was built from;
-    `tokenizer` or None; `pad_id` or None; `max_length`, the most tokens a row may have; `dropout`, the training rates.
+    Attributes: `label_names`, in the order of the logits; `family`, transformers' model type; `hf_config`, the transformers
+    config it was built from; `tokenizer` or None; `pad_id` or None; `max_length`, the most tokens a row may have; `dropout`,
+    the training rates; `architecture`, the description of the family.
     """
 
     cfg: HookedTransformerConfig
-    family: Family
+    architecture: Architecture
     label_names: tuple[str, ...]
     hf_config: PretrainedConfig
     tokenizer: PreTrainedTokenizerBase | None
     pad_id: int | None
     dropout: DropoutRates
     classifier: nn.Linear
+
+    @property
+    def family(self) -> str:
+        """transformers' model type."""
+        return self.architecture.family
 
     @property
     def max_length(self) -> int:
@@ -104,49 +111,73 @@ class Classifier(HookedRootModule):
         return encoded["input_ids"], encoded.get("token_type_ids"), encoded["attention_mask"]
 
     def _attach(
-        self, family: Family, hf_config: PretrainedConfig, labels: tuple[str, ...], tokenizer: PreTrainedTokenizerBase | None
+        self,
+        architecture: Architecture,
+        hf_config: PretrainedConfig,
+        labels: tuple[str, ...],
+        tokenizer: PreTrainedTokenizerBase | None,
     ) -> None:
         """What both constructors do last: the head, the dropout, the names."""
-        self.family, self.hf_config, self.label_names = family, hf_config, labels
+        self.architecture, self.hf_config, self.label_names = architecture, hf_config, labels
         self.tokenizer = _right_padding(tokenizer)
         self.pad_id = _pad_id(hf_config, self.tokenizer)
-        self.dropout = dropout_rates(family, hf_config)
-        device = self.cfg.device
-        self.classifier = nn.Linear(self.cfg.d_model, len(labels), bias=family != "gpt2", device=device)
+        self.dropout = architecture.dropout(hf_config)
+        has_bias = architecture.first_token is not None
+        self.classifier = nn.Linear(self.cfg.d_model, len(labels), bias=has_bias, device=self.cfg.device)
+        self._zero_all_but({name for entry in architecture.entries(hf_config) for name in entry.ours})
         for block in self.blocks:  # pyright: ignore[reportGeneralTypeIssues]
-            block.attn.register_forward_hook(_drop(self.dropout.hidden))
+            block.attn.register_forward_hook(_drop(self.dropout.attention_out))
             block.attn.hook_pattern.register_forward_hook(_drop(self.dropout.attention))
-            block.mlp.register_forward_hook(_drop(self.dropout.hidden))
+            block.mlp.register_forward_hook(_drop(self.dropout.mlp_out))
         self.setup()
+
+    def _zero_all_but(self, trained: set[str]) -> None:
+        """Make constants of the parameters that transformers does not have, mostly biases: training must not move them."""
+        for name, parameter in list(self.named_parameters()):
+            if name not in trained:
+                module, _, leaf = name.rpartition(".")
+                owner = self.get_submodule(module)
+                delattr(owner, leaf)
+                owner.register_buffer(leaf, torch.zeros_like(parameter))
 
 
 class EncoderClassifier(Classifier, HookedEncoder):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """BERT and RoBERTa: a linear layer on the pooled first token (RoBERTa's head has the same tanh layer, as `pooler`)."""
+    """BERT and its relatives: a linear layer on the pooled first token (`pooler` is each family's own square layer)."""
+
+    first_token: FirstToken
 
     def __init__(
         self,
-        family: Family,
+        architecture: Architecture,
         hf_config: PretrainedConfig,
         labels: tuple[str, ...],
         tokenizer: PreTrainedTokenizerBase | None = None,
         device: str = "cpu",
     ) -> None:
         """An uninitialised model: load a full state dict into it."""
+        assert architecture.first_token is not None
         with deprecation_expected():
-            HookedEncoder.__init__(self, hooked_config(family, hf_config, device))
+            HookedEncoder.__init__(self, architecture.hooked_config(hf_config, device))
         del self.mlm_head, self.unembed, self.nsp_head  # pretraining heads: allocated, never filled
-        types = torch.empty(hf_config.type_vocab_size, self.cfg.d_model, device=device)
-        self.embed.token_type_embed.W_token_type = nn.Parameter(types)
-        if offset := position_offset(family, hf_config):
-            # Rows of RoBERTa's table that no real token uses, kept so that saving gives back the table that was loaded.
+        self.first_token = architecture.first_token
+        self.pooler.activation = self.first_token.activation()  # pyright: ignore[reportAttributeAccessIssue]
+        size = architecture.embedding_size(hf_config)
+        if size is not None:
+            self.embed = ProjectedEmbed(self.cfg, size).to(device)
+        if architecture.token_types is not None:
+            types = torch.empty(architecture.token_types(hf_config), size or self.cfg.d_model, device=device)
+            self.embed.token_type_embed.W_token_type = nn.Parameter(types)
+        if offset := architecture.position_offset(hf_config):
+            # Rows of the position table that no real token uses, kept so that saving gives back the table that was loaded.
             self.register_buffer("position_prefix", torch.zeros(offset, self.cfg.d_model, device=device))
-        self._attach(family, hf_config, labels, tokenizer)
-        self.embed.register_forward_hook(_drop(self.dropout.embedding))
+        self._attach(architecture, hf_config, labels, tokenizer)
+        self.embed.ln.register_forward_hook(_drop(self.dropout.embedding))
 
     @override
     def classify(self, tokens: Tokens) -> Float[Tensor, "batch label"]:
-        first = self.encoder_output(tokens.ids, tokens.types, tokens.mask)[:, :1]
-        if self.family == "roberta":
+        types = tokens.types if self.architecture.token_types is not None else None
+        first = self.encoder_output(tokens.ids, types, tokens.mask)[:, :1]
+        if self.first_token.drops_input:
             first = functional.dropout(first, self.dropout.classifier, self.training)
         return self.classifier(functional.dropout(self.pooler(first), self.dropout.classifier, self.training))
 
@@ -167,11 +198,11 @@ class EncoderClassifier(Classifier, HookedEncoder):  # pyright: ignore[reportInc
 
 
 class DecoderClassifier(Classifier, HookedTransformer):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """GPT-2: a linear layer on the final state of each row's last real token."""
+    """GPT-2 and its relatives: a linear layer without bias on the final state of each row's last real token."""
 
     def __init__(
         self,
-        family: Family,
+        architecture: Architecture,
         hf_config: PretrainedConfig,
         labels: tuple[str, ...],
         tokenizer: PreTrainedTokenizerBase | None = None,
@@ -179,21 +210,40 @@ class DecoderClassifier(Classifier, HookedTransformer):  # pyright: ignore[repor
     ) -> None:
         """An uninitialised model: load a full state dict into it."""
         with deprecation_expected():
-            HookedTransformer.__init__(self, hooked_config(family, hf_config, device))
+            HookedTransformer.__init__(self, architecture.hooked_config(hf_config, device))
         del self.unembed
-        self._attach(family, hf_config, labels, tokenizer)
+        self._attach(architecture, hf_config, labels, tokenizer)
         if self.tokenizer is not None:
             self.cfg.tokenizer_prepends_bos = len(self.tokenizer.encode("")) > 0
 
     @override
     def classify(self, tokens: Tokens) -> Float[Tensor, "batch label"]:
-        embedded = self.hook_embed(self.embed(tokens.ids)) + self.hook_pos_embed(self.pos_embed(tokens.ids))
-        resid = functional.dropout(embedded, self.dropout.embedding, self.training)
+        resid = self.hook_embed(self.embed(tokens.ids))
+        if self.cfg.positional_embedding_type == "standard":
+            resid = resid + self.hook_pos_embed(self.pos_embed(tokens.ids))
+        resid = functional.dropout(resid, self.dropout.embedding, self.training)
         for block in self.blocks:
             resid = block(resid)  # no mask: the padding comes last, where causal attention does not look
         resid = self.ln_final(resid)
         rows = torch.arange(len(resid), device=resid.device)
         return self.classifier(resid[rows, last_real_position(tokens)])
+
+
+class ProjectedEmbed(BertEmbed):
+    """Embeddings of `size` components, each position's projected to the residual stream's width (ELECTRA)."""
+
+    def __init__(self, cfg: HookedTransformerConfig, size: int) -> None:
+        narrow = copy.copy(cfg)
+        narrow.d_model = size
+        super().__init__(narrow)
+        self.ln.cfg = cfg  # it computes in the model's own dtype, which `to` may change
+        self.project = nn.Linear(size, cfg.d_model)
+
+    @override
+    def forward(
+        self, input_ids: Int[Tensor, "batch pos"], token_type_ids: Int[Tensor, "batch pos"] | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        return self.project(super().forward(input_ids, token_type_ids))
 
 
 @contextmanager

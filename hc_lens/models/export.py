@@ -6,15 +6,8 @@ import shutil
 from pathlib import Path
 
 from hc_lens.atomic import write_tensors
-from hc_lens.models.architecture import position_offset
 from hc_lens.models.classifier import Classifier
-from hc_lens.models.weights import entries, to_transformers
-
-_CLASS = {
-    "bert": "BertForSequenceClassification",
-    "roberta": "RobertaForSequenceClassification",
-    "gpt2": "GPT2ForSequenceClassification",
-}
+from hc_lens.models.weights import to_transformers
 
 
 def save_pretrained(model: Classifier, directory: Path) -> Path:
@@ -48,14 +41,13 @@ def save_pretrained(model: Classifier, directory: Path) -> Path:
 
 def _write(model: Classifier, directory: Path) -> None:
     config = copy.deepcopy(model.hf_config)
-    config.architectures = [_CLASS[model.family]]
+    config.architectures = [model.architecture.hf_class]
     config.id2label = dict(enumerate(model.label_names))
     config.label2id = {name: i for i, name in enumerate(model.label_names)}
     config.pad_token_id = model.pad_id
     config.dtype = str(model.cfg.dtype).removeprefix("torch.")
     config.save_pretrained(directory)
-    cfg = model.cfg
-    table = entries(model.family, cfg.n_layers, cfg.n_heads, position_offset(model.family, config))
-    write_tensors(directory / "model.safetensors", to_transformers(table, model.state_dict()), {"format": "pt"})
+    weights = to_transformers(model.architecture.entries(config), model.state_dict())
+    write_tensors(directory / "model.safetensors", weights, {"format": "pt"})
     if model.tokenizer is not None:
         model.tokenizer.save_pretrained(directory)

@@ -21,10 +21,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hc_lens.models.architecture import family_of, position_offset
 from hc_lens.models.classifier import Classifier, DecoderClassifier, EncoderClassifier
+from hc_lens.models.families import architecture_of
 from hc_lens.models.labels import label_names
-from hc_lens.models.weights import Entry, entries, to_hooked
+from hc_lens.models.weights import Entry, to_hooked
 
 _log = logging.getLogger("hc_lens")
 
@@ -84,7 +84,7 @@ def new_model(
     Raises:
         ValueError: for an unsupported architecture.
     """
-    family_of(hf_config.model_type, type(hf_config).__name__)
+    architecture_of(hf_config.model_type, type(hf_config).__name__)
     config = copy.deepcopy(hf_config)
     if labels is not None:
         names = tuple(f"LABEL_{i}" for i in range(labels)) if isinstance(labels, int) else tuple(labels)
@@ -110,17 +110,16 @@ def minilm_directory() -> Path:
 
 def _build(source: _Source, labels: int | Sequence[str] | None, device: str, seed: int) -> Classifier:
     config = copy.deepcopy(source.config)
-    family = family_of(config.model_type, source.name)
-    kind = DecoderClassifier if family == "gpt2" else EncoderClassifier
-    n_layers, n_heads = config.num_hidden_layers, config.num_attention_heads
-    table = entries(family, n_layers, n_heads, position_offset(family, config))
+    architecture = architecture_of(config.model_type, source.name)
+    kind = DecoderClassifier if architecture.first_token is None else EncoderClassifier
+    table = architecture.entries(config)
     absent = [entry for entry in table if entry.theirs not in source.weights]
     if body := [entry.theirs for entry in absent if not entry.is_head]:
         raise ValueError(f"{source.name} lacks weights of its own architecture: {', '.join(body[:5])}")
     head = source.weights.get(next(e.theirs for e in table if e.ours == ("classifier.weight",)))
     names = label_names(config, labels, None if head is None else head.shape[0], source.name)
     config.id2label, config.label2id = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
-    model = kind(family, config, names, source.tokenizer, device)
+    model = kind(architecture, config, names, source.tokenizer, device)
     weights = to_hooked(table, source.weights) | _new_head(model, absent, seed)
     model.load_state_dict({**_buffers(model), **weights})
     if absent:
@@ -150,7 +149,7 @@ def _new_head(model: Classifier, absent: list[Entry], seed: int) -> dict[str, Te
 
 def _in_memory(hf_model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> _Source:
     name = f"hf_model ({type(hf_model).__name__})"
-    family_of(hf_model.config.model_type, name)
+    architecture_of(hf_model.config.model_type, name)
     if type(hf_model).__name__.endswith("ForSequenceClassification"):
         weights = hf_model.state_dict()
     else:
@@ -161,7 +160,7 @@ def _in_memory(hf_model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | N
 
 def _read(source: str, tokenizer: PreTrainedTokenizerBase | None) -> _Source:
     """Read config, weights and (where there is one, and none is given) tokenizer with transformers."""
-    family_of(_model_type(source), source)
+    architecture_of(_model_type(source), source)
     try:
         with _quiet_transformers():
             hf_model, report = AutoModelForSequenceClassification.from_pretrained(

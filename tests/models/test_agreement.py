@@ -6,9 +6,17 @@ from transformer_lens import HookedEncoder, HookedTransformer
 from transformers import AutoModel, BertForMaskedLM
 
 from hc_lens.models import Classifier, DecoderClassifier, EncoderClassifier, load_model
-from tests.models.tiny import FAMILIES, LENGTHS, batch, config, reference_logits, tokenizer, transformers_model
+from tests.models.tiny import FAMILIES, LENGTHS, TINY, batch, config, reference_logits, tokenizer, transformers_model
 
 CLOSE = {"atol": 1e-5, "rtol": 0}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 100.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 
 
 @pytest.fixture(params=FAMILIES)
@@ -38,8 +46,9 @@ def test_what_stands_under_padding_does_not_matter(family: str) -> None:
     torch.testing.assert_close(model(tokens), model(tokens._replace(input_ids=scribbled)), **CLOSE)
 
 
-def test_token_types_matter() -> None:
-    model, tokens = load_model(hf_model=transformers_model("bert")), batch("bert")
+@pytest.mark.parametrize("family_name", [name for name in FAMILIES if TINY[name].has_types])
+def test_token_types_matter(family_name: str) -> None:
+    model, tokens = load_model(hf_model=transformers_model(family_name)), batch(family_name)
     assert not torch.allclose(model(tokens), model(tokens._replace(token_type_ids=None)), atol=1e-2)
 
 
@@ -55,6 +64,14 @@ def test_without_a_mask_the_pad_id_marks_the_padding(family: str) -> None:
         ("roberta", {"pad_token_id": 3, "max_position_embeddings": 20, "type_vocab_size": 2}),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True, "n_inner": 24, "activation_function": "relu"}),
         ("gpt2", {"scale_attn_weights": False}),
+        ("distilbert", {"activation": "relu"}),
+        ("electra", {"embedding_size": 40}),
+        ("gpt_neox", {"use_parallel_residual": False, "rotary_pct": 1.0, "attention_bias": False}),
+        ("gpt_neox", {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 100.0}}),
+        ("llama", {"attention_bias": True, "num_key_value_heads": 4}),
+        ("llama", {"num_key_value_heads": 1, "rope_parameters": LLAMA3}),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}),
+        ("qwen2", {"num_key_value_heads": 4}),
     ],
 )
 def test_options_of_the_config_are_kept(family_name: str, changes: dict[str, object]) -> None:
@@ -69,7 +86,7 @@ def test_options_of_the_config_are_kept(family_name: str, changes: dict[str, obj
 def test_it_is_a_transformer_lens_model(family: str) -> None:
     model = load_model(hf_model=transformers_model(family))
     assert isinstance(model, Classifier)
-    if family == "gpt2":
+    if TINY[family].is_decoder:
         assert isinstance(model, DecoderClassifier)
         assert isinstance(model, HookedTransformer)
     else:
@@ -77,7 +94,8 @@ def test_it_is_a_transformer_lens_model(family: str) -> None:
         assert isinstance(model, HookedEncoder)
     assert not model.training
     assert model.cfg.n_layers == 3
-    assert model.cfg.n_heads == 5
+    assert model.cfg.n_heads == TINY[family].n_heads
+    assert model.family == family
     assert model.max_length == 16
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
 
@@ -86,7 +104,7 @@ def test_hook_points_fire_and_edits_take_effect(family: str) -> None:
     model, tokens = load_model(hf_model=transformers_model(family)), batch(family)
     logits, cache = model.run_with_cache(tokens)
     torch.testing.assert_close(logits, model(tokens))
-    assert cache["blocks.1.attn.hook_z"].shape == (4, 13, 5, 8)
+    assert cache["blocks.1.attn.hook_z"].shape == (4, 13, TINY[family].n_heads, model.cfg.d_head)
     assert cache["blocks.2.hook_mlp_out"].shape == (4, 13, 40)
 
     def zero(activation: torch.Tensor, hook: object) -> torch.Tensor:
@@ -132,8 +150,9 @@ def test_bare_models_and_other_heads_give_their_body(family_name: str) -> None:
     types = {} if tokens.token_type_ids is None else {"token_type_ids": tokens.token_type_ids}
     with torch.no_grad():
         states = bare(tokens.input_ids, attention_mask=tokens.attention_mask, **types).last_hidden_state
-    if family_name == "gpt2":
-        ours = cache["ln_final.hook_normalized"] * model.ln_final.w + model.ln_final.b
+    if TINY[family_name].is_decoder:
+        ours = cache["ln_final.hook_normalized"] * model.ln_final.w
+        ours = ours + model.ln_final.b if hasattr(model.ln_final, "b") else ours  # RMSNorm has no bias
     else:
         ours = cache["blocks.2.hook_normalized_resid_post"]
     real = tokens.attention_mask.bool()

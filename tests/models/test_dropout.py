@@ -1,21 +1,20 @@
 """Dropout: in train mode only, where transformers has it, and seen by the hook points."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor
 
-from hc_lens.models import DropoutRates, fused, load_model
-from tests.models.tiny import FAMILIES, batch, reference_logits, transformers_model
+from hc_lens.models import fused, load_model
+from tests.models.tiny import FAMILIES, TINY, batch, reference_logits, transformers_model
 
-POINTS = {"attn.hook_pattern": "attention", "hook_attn_out": "hidden", "hook_mlp_out": "hidden"}
+POINTS = {"attn.hook_pattern": "attention", "hook_attn_out": "attention_out", "hook_mlp_out": "mlp_out"}
 
 
 def rates(family: str, rate: float) -> dict[str, float]:
-    if family == "gpt2":
-        return {"embd_pdrop": rate, "attn_pdrop": rate, "resid_pdrop": rate}
-    return {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
+    return dict.fromkeys(TINY[family].dropout, rate)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -36,28 +35,26 @@ def test_training_drops_and_evaluation_does_not(family: str, context: type) -> N
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_rates_are_those_of_the_config(family: str) -> None:
-    if family == "gpt2":
-        made = transformers_model(family, embd_pdrop=0.1, attn_pdrop=0.2, resid_pdrop=0.3)
-        expected = DropoutRates(0.1, 0.2, 0.3, 0.0)
-    else:
-        made = transformers_model(family, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2, classifier_dropout=0.4)
-        expected = DropoutRates(0.1, 0.2, 0.1, 0.4)
-    assert load_model(hf_model=made).dropout == expected
+    made = transformers_model(family, **TINY[family].dropout)
+    assert load_model(hf_model=made).dropout == TINY[family].rates
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("point", "kind"), POINTS.items())
-def test_a_hook_point_sees_the_share_that_was_dropped(family: str, point: str, kind: str) -> None:
+def test_a_hook_point_sees_the_share_that_was_dropped(family: str) -> None:
     model = load_model(hf_model=transformers_model(family, **rates(family, 0.25))).train()
-    zeros: list[float] = []
+    zeros: dict[str, float] = {}
 
-    def count(activation: Tensor, hook: object) -> None:
-        real = activation if point != "attn.hook_pattern" else activation[..., -1, :]  # a causal last row attends everywhere
-        zeros.append((real == 0).float().mean().item())
+    def count(kind: str) -> Callable[..., None]:
+        def hook(activation: Tensor, hook: object) -> None:
+            real = activation if kind != "attention" else activation[..., -1, :]  # a causal last row attends everywhere
+            zeros[kind] = (real == 0).float().mean().item()
+
+        return hook
 
     ids = torch.randint(3, 37, (64, 16))
-    model.run_with_hooks(ids, fwd_hooks=[(f"blocks.1.{point}", count)])
-    assert zeros[0] == pytest.approx(0.25, abs=0.03), kind
+    model.run_with_hooks(ids, fwd_hooks=[(f"blocks.1.{point}", count(kind)) for point, kind in POINTS.items()])
+    for kind, share in zeros.items():
+        assert share == pytest.approx(0.25 if getattr(TINY[family].rates, kind) else 0.0, abs=0.03), kind
 
 
 def test_in_expectation_training_activations_are_those_of_evaluation() -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, BertConfig, T5Config, T5ForSequenceClassification
+from transformers import AutoModel, BartConfig, BertConfig, DebertaV2Config, MPNetConfig, T5Config, T5ForSequenceClassification
 
 from hc_lens.models import fingerprint, load_model, minilm_directory, new_model
 from tests.models.tiny import FAMILIES, batch, config, reference_logits, tokenizer, transformers_model
 
 NLI = ("entailment", "neutral", "contradiction")
+YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 2.0, "original_max_position_embeddings": 8}
 
 
 @pytest.fixture
@@ -135,18 +136,29 @@ class TestBadSources:
         hf_model = T5ForSequenceClassification(
             T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, eos_token_id=1, pad_token_id=0)
         )
-        with pytest.raises(ValueError, match=r"'t5' is not supported; supported are bert, roberta, gpt2"):
+        with pytest.raises(
+            ValueError,
+            match=r"'t5' is not supported: .* cross-attention.*; supported are bert, .*, qwen2",
+        ):
             load_model(hf_model=hf_model)
 
     def test_unknown_family_in_a_directory(self, saved: Path) -> None:
         written = json.loads((saved / "config.json").read_text())
         (saved / "config.json").write_text(json.dumps({**written, "model_type": "nothing-yet"}))
-        with pytest.raises(ValueError, match=r"'nothing-yet' is not supported; supported are bert, roberta, gpt2"):
+        with pytest.raises(ValueError, match=r"'nothing-yet' is not supported; supported are bert, roberta"):
             load_model(saved)
 
     def test_unknown_family_from_a_config(self) -> None:
         with pytest.raises(ValueError, match="'t5' is not supported"):
             new_model(T5Config())
+
+    @pytest.mark.parametrize(
+        ("config_class", "reason"),
+        [(MPNetConfig, "relative position bias"), (DebertaV2Config, "disentangled"), (BartConfig, "cross-attention")],
+    )
+    def test_a_family_that_cannot_be_done_is_told_why(self, config_class: type, reason: str) -> None:
+        with pytest.raises(ValueError, match=rf"is not supported: .*{reason}.*; supported are bert, .*, qwen2"):
+            new_model(config_class())
 
     def test_a_directory_without_config(self, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").touch()
@@ -186,6 +198,11 @@ class TestBadSources:
             ("bert", {"is_decoder": True}, "is_decoder=True"),
             ("bert", {"hidden_act": "mish"}, "'mish' is not supported; supported are gelu"),
             ("gpt2", {"add_cross_attention": True}, "add_cross_attention=True"),
+            ("electra", {"is_decoder": True}, "electra with is_decoder=True"),
+            ("llama", {"mlp_bias": True}, "llama with mlp_bias=True"),
+            ("llama", {"rope_parameters": YARN}, "rope_type='yarn' is not supported; supported are default, linear, llama3"),
+            ("qwen2", {"layer_types": ["chunked_attention"] * 3}, r"layer_types=\['chunked_attention'\]"),
+            ("gpt_neox", {"rotary_pct": 0.4}, "3 components of a head; the number must be even"),
         ],
     )
     def test_options_that_cannot_be_expressed(self, family: str, changes: dict[str, object], message: str) -> None:
