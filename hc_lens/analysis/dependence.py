@@ -15,6 +15,7 @@ from hc_lens.analysis.controls import layer_matched_sets
 from hc_lens.analysis.effects import control_summary
 from hc_lens.analysis.interaction import alone_and_together
 from hc_lens.data.batches import Batch
+from hc_lens.data.sampling import some_rows
 from hc_lens.forward import Inputs, Precision, device_of, inference, inputs_of, run_batch
 from hc_lens.hooks import Edit, HookedModel, HookFunction, captured, hooked, mlp_point, z_point
 from hc_lens.means import ActivationMeans
@@ -105,10 +106,8 @@ def _batches(
     model: HookedModel, data: Inputs, max_rows: int | None, max_length: int | None, batch_size: int, seed: int
 ) -> list[Batch]:
     """Random rows in batches of similar length."""
-    if max_rows is not None and max_rows < 1:
-        raise ValueError(f"max_rows must be at least 1, got {max_rows}")
     encoded = inputs_of(model, data, max_length)
-    chosen = np.random.default_rng(seed).permutation(len(encoded))[:max_rows].tolist()
+    chosen = some_rows(len(encoded), max_rows, seed)
     order = sorted(chosen, key=lambda row: (-int(encoded.lengths[row]), row))
     return [encoded.batch(order[start : start + batch_size]) for start in range(0, len(order), batch_size)]
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hc_lens.analysis.effects import CaseRows
 from hc_lens.data.batches import Batch, Encoded
+from hc_lens.data.sampling import some_rows
 from hc_lens.data.task import Split, Task
 from hc_lens.forward import Precision, inference
 from hc_lens.hooks import Edit, HookedModel
@@ -69,12 +70,10 @@ def on_task(
 
 def on_data(data: Encoded, metric: Metric, *, max_rows: int | None, batch_size: int, seed: int) -> Measure:
     """A metric on the rows of one data set, as the case `"data"`."""
-    if max_rows is not None and max_rows < 1:
-        raise ValueError(f"max_rows must be at least 1, got {max_rows}")
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(data))[:max_rows])
+    chosen = some_rows(len(data), max_rows, seed)
     place = np.full(len(data), -1)
     place[chosen] = np.arange(len(chosen))
-    by_length = sorted(chosen.tolist(), key=lambda row: -int(data.lengths[row]))
+    by_length = sorted(chosen, key=lambda row: -int(data.lengths[row]))
     batches = [data.batch(by_length[start : start + batch_size]) for start in range(0, len(by_length), batch_size)]
 
     def values(read: Tensor) -> Mapping[str, Float[np.ndarray, " row"]]:

@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from hc_lens.analysis.null import NullResult, core_null
+from hc_lens.metrics.table import subnetwork_name
 from hc_lens.units import Head, Mlp
 
 
@@ -129,7 +130,7 @@ def jaccard(subnetworks: Sequence[Masked]) -> pd.DataFrame:
     kept = kept_units(subnetworks)[:, :, :-1].reshape(len(subnetworks), -1).astype(np.int64)
     both = kept @ kept.T
     either = kept.sum(1)[:, None] + kept.sum(1)[None, :] - both
-    names = [f"subnetwork {i}" if sub.seed is None else f"seed {sub.seed}" for i, sub in enumerate(subnetworks)]
+    names = [subnetwork_name(sub.seed, i) for i, sub in enumerate(subnetworks)]
     return pd.DataFrame(np.where(either > 0, both / np.maximum(either, 1), 1.0), index=names, columns=names)
 
 

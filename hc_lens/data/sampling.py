@@ -3,6 +3,8 @@
 import random
 from collections.abc import Container, Sequence
 
+import numpy as np
+
 from hc_lens.data.task import Split
 
 
@@ -23,6 +25,19 @@ def sample(split: Split, n: int, seed: int) -> Split:
         return split
     # A text seed per split: equally long cases of one task do not get the same row numbers.
     return split.take(sorted(random.Random(f"{seed} {split.name}").sample(range(len(split)), n)))
+
+
+def some_rows(n: int, max_rows: int | None, seed: int) -> list[int]:
+    """At most `max_rows` random rows of `n`, ascending; all of them where it is None.
+
+    Raises:
+        ValueError: if `max_rows` is below 1.
+    """
+    if max_rows is not None and max_rows < 1:
+        raise ValueError(f"max_rows must be at least 1, got {max_rows}")
+    if max_rows is None or n <= max_rows:
+        return list(range(n))
+    return sorted(np.random.default_rng(seed).permutation(n)[:max_rows].tolist())
 
 
 def hold_out(split: Split, n_first: int, seed: int, name: str) -> tuple[Split, Split]:

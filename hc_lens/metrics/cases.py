@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hc_lens.data.batches import Encoded
+from hc_lens.data.sampling import some_rows
 from hc_lens.data.task import Split, Task
 from hc_lens.forward import inputs_of
 from hc_lens.hooks import HookedModel
@@ -69,11 +70,9 @@ def encode_cases(
     names = tuple(task.cases) if cases is None else tuple(cases)
     if not names:
         raise ValueError(f"no cases to evaluate: task {task.name!r} has {list(task.cases)}")
-    if max_rows is not None and max_rows < 1:
-        raise ValueError(f"max_rows must be at least 1, got {max_rows}")
     groups = tuple(task.group(name) for name in names)
+    rows = [some_rows(len(task.cases[name]), max_rows, seed) for name in names]
     encoded = [inputs_of(model, task.cases[name], max_length) for name in names]
-    rows = [some_rows(len(data), max_rows, seed) for data in encoded]
     stops = np.cumsum([len(chosen) for chosen in rows]).tolist()
     return EncodedCases(
         names=names,
@@ -85,13 +84,6 @@ def encode_cases(
         bounds=tuple(zip([0, *stops[:-1]], stops, strict=True)),
         data=_end_to_end(encoded, rows),
     )
-
-
-def some_rows(n: int, max_rows: int | None, seed: int) -> list[int]:
-    """At most `max_rows` random rows of `n`, ascending."""
-    if max_rows is None or n <= max_rows:
-        return list(range(n))
-    return sorted(np.random.default_rng(seed).permutation(n)[:max_rows].tolist())
 
 
 def _end_to_end(parts: Sequence[Encoded], rows: Sequence[Sequence[int]]) -> Encoded:

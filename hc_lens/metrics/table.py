@@ -82,10 +82,14 @@ def evaluate(
         advance()
         for index, sub in enumerate(subnetworks):
             logits = read_rows(model, batches, lambda logits, batch: logits[:, order], sub.edits())
-            name = f"subnetwork {index}" if sub.seed is None else f"seed {sub.seed}"
-            rows += _rows(name, sub.seed, sub.sparsity, data, logits, full)
+            rows += _rows(subnetwork_name(sub.seed, index), sub.seed, sub.sparsity, data, logits, full)
             advance()
     return pd.DataFrame(rows).astype({"seed": "Int64"})
+
+
+def subnetwork_name(seed: int | None, index: int) -> str:
+    """What tables call the subnetwork at a place of a sequence: `"seed 42"`, or `"subnetwork 3"` if it has no seed."""
+    return f"subnetwork {index}" if seed is None else f"seed {seed}"
 
 
 def _rows(

@@ -84,6 +84,7 @@ def test_jaccard_of_pairs():
     assert list(table.index) == list(table.columns) == ["seed 42", "seed 43", "seed 44"]
     assert np.allclose(table, [[1, 0.6, 0.6], [0.6, 1, 0.6], [0.6, 0.6, 1]])
     nothing = [sub("000.1", "000.1", seed=None), sub("000.0", "000.0", seed=1), THREE[0]]
+    assert list(jaccard(nothing).index) == ["subnetwork 0", "seed 1", "seed 42"], "as the evaluation calls them"
     assert np.allclose(jaccard(nothing), [[1, 1, 0], [1, 1, 0], [0, 0, 1]])
 
 
