@@ -44,7 +44,7 @@ class Emergence:
 
     | column              | meaning                                                                              |
     |---------------------|--------------------------------------------------------------------------------------|
-    | `by_construction`   | the final checkpoint, whose recall and rank correlation say nothing                     |
+    | `by_construction`   | the final checkpoint, where its own seeds gave the core: its recall says nothing         |
     | `chance`, `chance_low`, `chance_high` | mean recall under the layer-stratified null, exact: its mean, central 95 %  |
     | `p_value`           | probability of at least this recall under that null; NaN where it is by construction     |
     | `rank`, `rank_p`    | Spearman correlation of all heads' frequencies with the final ones                       |
@@ -75,6 +75,7 @@ def core_emergence(
     checkpoints: Mapping[int, Sequence[Masked]],
     k: int | None = None,
     *,
+    core: Core | None = None,
     final: int | None = None,
     permutations: int = 2_000,
     seed: int = 0,
@@ -84,6 +85,8 @@ def core_emergence(
     Args:
         checkpoints: the subnetworks found at each fine-tuning step, one of each pruning seed; step 0 is the pretrained model.
         k: of the final subnetworks; a checkpoint's own core may miss a head as often as this one (n - k).
+        core: the final core where other subnetworks of the final model gave it, more seeds or several sparsities: then the
+            final checkpoint's recall of it says something, too, unless its seeds are among them.
         final: the checkpoint that the core is taken from; the last one by default.
         permutations: for the p-values of the checkpoints' own cores.
         seed: draws the permutations.
@@ -94,19 +97,25 @@ def core_emergence(
     """
     last = _final_step(checkpoints, final)
     _require_comparable(checkpoints)
-    core = heuristic_core(checkpoints[last], k)
+    own = heuristic_core(checkpoints[last], k)
+    core = own if core is None else core
     if not core.heads:
+        where = f" at step {last}" if core is own else ""
         raise ValueError(
-            f"no head is kept by {core.k} of the {core.n} subnetworks at step {last}: their core is empty, choose a smaller k"
+            f"no head is kept by {core.k} of the {core.n} subnetworks{where}: their core is empty, choose a smaller k"
         )
-    reference = _Reference(core, last, kept_units(checkpoints[last])[:, :, :-1])
+    if core.kept.shape[1:] != own.kept.shape[1:]:
+        raise ValueError(
+            f"the core is of masks of shape {core.kept.shape[1:]} (layer, unit), the checkpoints' are {own.kept.shape[1:]}"
+        )
+    reference = _Reference(core, own, last)
     runs, steps, cores, heads = [], [], [], []
     for step in sorted(checkpoints):
         subs = checkpoints[step]
         measured = _runs(subs, reference).assign(step=step)
         runs.append(measured)
         steps.append({"step": step, **_summary(measured, subs, checkpoints[last], reference, step)})
-        cores.append({"step": step, **_core_at(subs, core, permutations, seed)})
+        cores.append({"step": step, **_core_at(subs, reference, permutations, seed)})
         heads.append(_core_heads(subs, core).assign(step=step))
     return Emergence(
         core, last, runs=_stacked(runs), steps=pd.DataFrame(steps), cores=pd.DataFrame(cores), heads=_stacked(heads)
@@ -142,11 +151,20 @@ def _require_comparable(checkpoints: Mapping[int, Sequence[Masked]]) -> None:
 
 
 class _Reference(NamedTuple):
-    """What every checkpoint is compared with: the core, its step, and the heads of the subnetworks that it is of."""
+    """What every checkpoint is compared with: the core, and the final step's own core with the subnetworks that it is of."""
 
     core: Core
+    own: Core
     step: int
-    final: Bool[np.ndarray, "run layer head"]
+
+    @property
+    def final(self) -> Bool[np.ndarray, "run layer head"]:
+        return self.own.kept[:, :, :-1]
+
+    @property
+    def circular(self) -> bool:
+        """Whether a final subnetwork is of a seed that the core is of: it then holds the core by construction."""
+        return bool({*self.core.seeds} & {*self.own.seeds})
 
     @property
     def mask(self) -> Bool[np.ndarray, "layer head"]:
@@ -155,11 +173,11 @@ class _Reference(NamedTuple):
     def others(self, seed: int | None, index: int) -> Bool[np.ndarray, " run"]:
         """Which final subnetworks are not of this seed; without a seed, not in this place."""
         own = -1 - index if seed is None else seed
-        return np.array([unit != own for unit in self.core.seeds])
+        return np.array([unit != own for unit in self.own.seeds])
 
     def held_out(self, others: Bool[np.ndarray, " run"]) -> Bool[np.ndarray, "layer head"]:
         """The core of some of the final subnetworks; as many of them may miss a head as for the whole core."""
-        missing = self.core.n - self.core.k
+        missing = self.own.n - self.own.k
         return self.final[others].sum(0) >= max(1, int(others.sum()) - missing)
 
 
@@ -223,7 +241,7 @@ def _summary(
     kept, mask = kept_units(subs)[:, :, :-1], reference.mask
     chance = chance_of_hits(mask.sum(1), kept.sum(2), mask.shape[1])
     possible = len(subs) * len(reference.core.heads)
-    circular = step == reference.step
+    circular = step == reference.step and reference.circular
     rank = spearman(subs, final)
     rank_low, rank_high = _rank_interval(subs, final)
     return row | {
@@ -236,7 +254,7 @@ def _summary(
         "rank": rank.rho,
         "rank_low": rank_low,
         "rank_high": rank_high,
-        "rank_p": np.nan if circular else rank.p_value,
+        "rank_p": np.nan if step == reference.step else rank.p_value,
     }
 
 
@@ -260,8 +278,9 @@ def _jackknife(without: Float[np.ndarray, " run"], value: float) -> Interval:
     return Interval(max(-1.0, value - half), min(1.0, value + half))
 
 
-def _core_at(subs: Sequence[Masked], core: Core, permutations: int, seed: int) -> dict[str, object]:
-    found = heuristic_core(subs, max(1, len(subs) - (core.n - core.k)))
+def _core_at(subs: Sequence[Masked], reference: _Reference, permutations: int, seed: int) -> dict[str, object]:
+    core = reference.core
+    found = heuristic_core(subs, max(1, len(subs) - (reference.own.n - reference.own.k)))
     null = found.null(permutations, seed)
     shared, size = len({*found.heads} & {*core.heads}), len(found.heads)
     return {

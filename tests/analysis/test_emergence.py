@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hc_lens.analysis import spearman
+from hc_lens.analysis import heuristic_core, spearman
 from hc_lens.analysis.emergence import core_emergence
 from hc_lens.units import Head
 from tests.analysis.masks import Sub, sub
@@ -34,6 +34,20 @@ def test_recall_of_the_final_core_by_hand():
     assert list(found.steps["recall"]) == pytest.approx([2 / 9, 8 / 9, 1])
     assert list(found.steps["n"]) == [3, 3, 3]
     assert list(found.steps["by_construction"]) == [False, False, True]
+
+
+def test_a_core_of_other_seeds_makes_the_final_recall_a_measurement():
+    others = [sub("1011.1", "1000.1", seed=50), sub("1010.1", "1001.1", seed=51)]
+    found = core_emergence(COURSE, core=heuristic_core(others))
+    assert found.core.heads == (Head(0, 0), Head(0, 2), Head(1, 0))
+    assert list(found.runs["kept"]) == [1, 2, 1, 2, 2, 2, 3, 2, 2]
+    assert list(found.steps["by_construction"]) == [False, False, False]
+    own = core_emergence(COURSE)
+    # What is about the final subnetworks themselves stays: the core found without a seed, and the ranks.
+    pd.testing.assert_series_equal(found.runs["held_out"], own.runs["held_out"])
+    pd.testing.assert_series_equal(found.steps["rank"], own.steps["rank"])
+    with pytest.raises(ValueError, match=r"the core is of masks of shape \(1, 5\)"):
+        core_emergence(COURSE, core=heuristic_core([sub("1100.1", seed=50)]))
 
 
 def test_the_interval_over_seeds_is_student_s_within_the_scale():
