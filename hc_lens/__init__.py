@@ -7,7 +7,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hc_lens.analysis import ablate, effective_size, grid_agreement, heuristic_core, single_heads
+    from hc_lens.analysis import (
+        ablate,
+        attention_pattern,
+        attention_scores,
+        effective_size,
+        grid_agreement,
+        heuristic_core,
+        single_heads,
+    )
     from hc_lens.data import Batch, Columns, Split, Task, encode, load_task, synthetic_nli
     from hc_lens.hooks import Edit, captured, hooked
     from hc_lens.means import ActivationMeans
@@ -40,6 +48,8 @@ _HOME = {
     "Task": "data",
     "TrainConfig": "train",
     "ablate": "analysis",
+    "attention_pattern": "analysis",
+    "attention_scores": "analysis",
     "captured": "hooks",
     "effective_size": "analysis",
     "embedded_model": "study",
@@ -80,6 +90,8 @@ __all__ = [
     "Task",
     "TrainConfig",
     "ablate",
+    "attention_pattern",
+    "attention_scores",
     "captured",
     "effective_size",
     "embedded_model",

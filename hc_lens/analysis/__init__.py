@@ -2,6 +2,8 @@
 
 from hc_lens.analysis.ablation import ablate as ablate
 from hc_lens.analysis.ablation import single_heads as single_heads
+from hc_lens.analysis.attended import AttentionScores as AttentionScores
+from hc_lens.analysis.attention import attention_scores as attention_scores
 from hc_lens.analysis.compare import Comparison as Comparison
 from hc_lens.analysis.compare import SharedCore as SharedCore
 from hc_lens.analysis.compare import compare_runs as compare_runs
@@ -37,6 +39,8 @@ from hc_lens.analysis.overlap import jaccard as jaccard
 from hc_lens.analysis.overlap import joint_histogram as joint_histogram
 from hc_lens.analysis.overlap import mlp_frequency as mlp_frequency
 from hc_lens.analysis.overlap import spearman as spearman
+from hc_lens.analysis.pattern import attention_pattern as attention_pattern
+from hc_lens.analysis.profiles import profile_table as profile_table
 from hc_lens.analysis.removal import in_subnetworks as in_subnetworks
 from hc_lens.analysis.spread import spread as spread
 from hc_lens.analysis.sweep import fall_gap as fall_gap
