@@ -8,6 +8,7 @@ from typing import Literal, Protocol, cast, runtime_checkable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from transformer_lens.model_bridge import TransformerBridge
 
 from hc_lens.data.batches import Batch, Encoded, encode, encode_tokens
 from hc_lens.data.task import Split
@@ -32,8 +33,11 @@ def inputs_of(model: HookedModel, data: Inputs, max_length: int | None = None) -
     Pairs are cut at `max_length` tokens, by default and at most the model's limit.
 
     Raises:
-        ValueError: when a split meets a model without a tokenizer.
+        ValueError: when a split meets a model without a tokenizer, and for a TransformerBridge that has lost a classifier's
+            head.
     """
+    if isinstance(model, TransformerBridge):
+        _require_own_head(model)
     if isinstance(data, Encoded):
         return data
     if isinstance(data, Tensor):
@@ -53,11 +57,24 @@ def length_limit(model: HookedModel, max_length: int | None = None) -> int:
     return min(max_length or limit, limit)
 
 
+def _require_own_head(bridge: TransformerBridge) -> None:
+    """A bridge reads a classifier's directory as a language model, whose head has random weights: refuse that."""
+    inner = bridge.original_model
+    declared: list[str] = getattr(getattr(inner, "config", None), "architectures", None) or []
+    if any(name.endswith("ForSequenceClassification") for name in declared) and type(inner).__name__ not in declared:
+        raise ValueError(
+            f"this TransformerBridge holds a {type(inner).__name__} made from the weights of a {declared[0]}: its head was "
+            "never trained; load the classifier with load_model"
+        )
+
+
 def run_batch(model: HookedModel, batch: Batch) -> Float[Tensor, "batch *output"]:
     """The model's output for a batch; mask and token types go in under the names that the model's `forward` has for them."""
     if hasattr(model, "label_names"):
         return cast(Tensor, model(batch))
-    accepted = inspect.signature(model.forward).parameters
+    accepted = set(inspect.signature(model.forward).parameters)
+    if isinstance(model, TransformerBridge):  # it hands what it does not name on to the transformers model
+        accepted |= set(inspect.signature(model.original_model.forward).parameters)
     optional = {
         "attention_mask": batch.attention_mask,
         "one_zero_attention_mask": batch.attention_mask,
