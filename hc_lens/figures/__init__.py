@@ -5,9 +5,12 @@ from the data escaped. The shape of the table it takes stands in each docstring.
 """
 
 from hc_lens.figures.accuracy import strip, training_curves
+from hc_lens.figures.dependents import dependence
 from hc_lens.figures.effective_size import accuracy_vs_sparsity, effective_size_curves
 from hc_lens.figures.effects import ablation_bars, additivity
+from hc_lens.figures.greedy import greedy_path
 from hc_lens.figures.heads import head_heatmap, joint_histogram
+from hc_lens.figures.interaction import interaction_matrix
 from hc_lens.figures.style import PALETTE, TEMPLATE
 
 __all__ = [
@@ -16,8 +19,11 @@ __all__ = [
     "ablation_bars",
     "accuracy_vs_sparsity",
     "additivity",
+    "dependence",
     "effective_size_curves",
+    "greedy_path",
     "head_heatmap",
+    "interaction_matrix",
     "joint_histogram",
     "strip",
     "training_curves",
