@@ -15,13 +15,12 @@ from pathlib import Path
 import pandas as pd
 
 from experiments.shared.base import trained
-from experiments.shared.command import Places, run_experiment, versions
+from experiments.shared.command import Places, published_folder, run_experiment, versions
 from experiments.shared.settings import Preset, Setting, embedded, nli_desk, nli_paper, smoke
 from hc_lens import figures
 from hc_lens.analysis.effective_size import effective_size
 from hc_lens.analysis.grid_agreement import grid_agreement
 from hc_lens.analysis.published import published_grid, published_training
-from hc_lens.data.desk import data_folder
 from hc_lens.report import Article, Section, text_table, with_interval
 from hc_lens.stages import Measuring, chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
 
@@ -178,9 +177,7 @@ def agreement_section(grids: Grids) -> tuple[Section, str]:
 
 def published_section() -> Section | None:
     """The paper's own curves from its released accuracies, where they are at hand."""
-    folder = data_folder()
-    reference = None if folder is None else folder.parent / "reference" / "heuristic_core"
-    if reference is None or not reference.is_dir():
+    if (reference := published_folder()) is None:
         return None
     return size_section(
         published_sizes(reference),

@@ -96,8 +96,16 @@ Notes = Callable[[pd.DataFrame], Sequence[str]]
 """Remarks to print in the report, from the evaluation table."""
 
 
-def run_study(model: Classifier, task: Task, config: StudyConfig, out: Path, *, notes: Notes = lambda evaluation: ()) -> Study:
-    """Run the whole line on a classifier, which ends up with the fine-tuned weights.
+def run_study(
+    model: Classifier,
+    task: Task,
+    config: StudyConfig,
+    out: Path,
+    *,
+    report: Path | None = None,
+    notes: Notes = lambda evaluation: (),
+) -> Study:
+    """Run the whole line on a classifier, which ends up with the fine-tuned weights; the report goes to `out` unless told.
 
     Raises:
         RunError: if `out` holds something else, or another process works on it.
@@ -126,7 +134,7 @@ def run_study(model: Classifier, task: Task, config: StudyConfig, out: Path, *, 
         finetuned=out / "finetune",
         notes=notes(pruned_evaluation(pruned)),
     )
-    return Study(pruned, core, inputs, write_report(inputs, out))
+    return Study(pruned, core, inputs, write_report(inputs, out if report is None else report))
 
 
 def embedded_model(seed: int = 0) -> Classifier:

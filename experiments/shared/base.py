@@ -4,17 +4,18 @@ Each lies in `<root>/<setting>/` as `run_study` lays it out, is made by whicheve
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from experiments.shared.command import Places
 from experiments.shared.settings import Setting
 from hc_lens.data.task import Task
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
 from hc_lens.report import CoreSummary
 from hc_lens.stages import Pruned, evaluate_into, means_into, prune_into
-from hc_lens.study import strictest_core
+from hc_lens.study import Notes, Study, StudyConfig, run_study, strictest_core
 from hc_lens.train import finetune
 
 SPARSITIES = (0.5, 0.7)
@@ -38,6 +39,35 @@ class Base:
     trained: Trained
     pruned: tuple[Pruned, ...]
     core: CoreSummary
+
+
+def study(setting: Setting, config: StudyConfig, places: Places, *, title: str, notes: Notes = lambda evaluation: ()) -> Study:
+    """The main line on a setting, whose report goes to the experiment's own folder, one for each setting."""
+    told = replace(config, title=title)
+    report = places.own / setting.name
+    return run_study(setting.model(), setting.task(), told, places.models / setting.name, report=report, notes=notes)
+
+
+def study_config(
+    setting: Setting,
+    *,
+    sparsities: Sequence[float] = SPARSITIES,
+    seeds: Sequence[int] = SEEDS,
+    ablation_rows: int | None = 100,
+    controls: int = 20,
+) -> StudyConfig:
+    """The main line at a setting's scale."""
+    return StudyConfig(
+        train=setting.train,
+        prune=tuple(map(setting.prune, sparsities)),
+        seeds=tuple(seeds),
+        checkpoint_rows=setting.checkpoint_rows,
+        evaluation_rows=setting.evaluation_rows,
+        ablation_rows=ablation_rows,
+        means_rows=setting.means_rows,
+        controls=controls,
+        precision=setting.precision,
+    )
 
 
 def trained(setting: Setting, root: Path) -> Trained:

@@ -9,6 +9,7 @@ import torch
 import tyro
 
 from experiments.shared.settings import Preset
+from hc_lens.data.desk import data_folder
 from hc_lens.provenance import provenance
 from hc_lens.report import Article, write_article
 
@@ -43,10 +44,23 @@ def run_experiment(name: str, question: str, experiment: Experiment) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    root = args.out / args.preset
-    article = experiment(args.preset, Places(root / "models", root / name))
-    report = write_article(article, root / name)
+    places = places_of(args, name)
+    article = experiment(args.preset, places)
+    report = write_article(article, places.own)
     print(f"{article.answer}\n  report: {report}")
+
+
+def places_of(args: Arguments, name: str) -> Places:
+    """Where an experiment of this name works."""
+    root = args.out / args.preset
+    return Places(root / "models", root / name)
+
+
+def published_folder() -> Path | None:
+    """The folder of the paper's released results beside `$HC_LENS_DATA`; None where it is not."""
+    folder = data_folder()
+    reference = None if folder is None else folder.parent / "reference" / "heuristic_core"
+    return reference if reference is not None and reference.is_dir() else None
 
 
 def versions() -> dict[str, object]:
