@@ -1,9 +1,9 @@
 """Are subnetworks that generalize differently competing circuits, or do they share their heads?
 
 The Heuristic Core, section 5.2: if one subnetwork implemented a heuristic and another one generalized, and pruning chose
-between them, their heads should differ. The paper finds that all share a core. Here: how often each head is kept at two sparsities, the
-core against a permutation null, and the test of the competing account: are two subnetworks of the better-generalizing half (or
-of the worse half) more alike than one of each?
+between them, their heads should differ. The paper finds that all share a core. Here: how often each head is kept at two
+sparsities, the core against a permutation null, and the test of the competing account: are two subnetworks of the
+better-generalizing half (or of the worse half) more alike than one of each?
 
 Run: `python -m experiments.shared_heads --preset desk`; the same command resumes.
 """
