@@ -79,7 +79,7 @@ def section(table: pd.DataFrame, anchor: str, heading: str) -> Section:
         anchor,
         heading,
         "Mean over seeds with its 95 % interval; dashed: the full model. `rho`: Spearman's correlation of accuracy and "
-        f"sparsity within a seed. `sparsity`: the least one at which a seed is more than {100 * DROP:.0f} points below the full "
+        f"sparsity within a seed. `sparsity`: the least one at which a seed is over {100 * DROP:.0f} points below the full "
         "model.",
         figures.accuracy_vs_sparsity(table),
         folded=[text_table(trend, "Trend by case", labels=2), text_table(falls, "Where accuracy first falls", labels=2)],
