@@ -21,6 +21,8 @@ from hc_lens import figures
 from hc_lens.analysis.effective_size import effective_size
 from hc_lens.analysis.grid_agreement import grid_agreement
 from hc_lens.analysis.published import published_grid, published_training
+from hc_lens.data.sampling import sample
+from hc_lens.data.task import Task
 from hc_lens.pruning import PruneConfig
 from hc_lens.report import Article, Section, text_table, with_interval
 from hc_lens.stages import Measuring, chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
@@ -34,12 +36,17 @@ TOLERANCE = 0.03
 
 @dataclass(frozen=True)
 class Part:
-    """One model's checkpoints and the grid of sparsities; pruned along a path, anew for each sparsity, or both ways."""
+    """One model's checkpoints and the grid of sparsities; pruned along a path, anew for each sparsity, or both ways.
+
+    `rows` are those of each in-domain and of each out-of-domain case: a tolerance of three points needs many in-domain rows, and
+    there may be thirty out-of-domain cases.
+    """
 
     setting: Setting
     steps: tuple[int, ...]
     sparsities: tuple[float, ...]
     seeds: tuple[int, ...]
+    rows: tuple[int, int]
     measuring: Measuring
     path: PruneConfig | None
     every_sparsity: bool
@@ -49,27 +56,37 @@ def parts(preset: Preset) -> list[Part]:
     """What is run at each scale. Step 0 has no size: an untrained head is matched by anything."""
     seeds = (42, 43, 44)
     if preset == "smoke":
-        quick = Measuring(means_rows=500, max_rows=20)
+        quick = Measuring(means_rows=500)
         setting = smoke()
-        return [Part(setting, (50, 150), (0.3, 0.6), (42, 43), quick, rising(setting, 0.6, 60), True)]
+        return [Part(setting, (50, 150), (0.3, 0.6), (42, 43), (20, 20), quick, rising(setting, 0.6, 60), True)]
     if preset == "desk":
-        half_steps = tuple(round(0.1 + 0.05 * i, 2) for i in range(17))
         tenths = tuple(round(0.1 * i, 1) for i in range(1, 10))
         mini = nli_desk()
         steps, small_steps = tuple(range(300, 2_401, 300)), (150, 450, 750, 1_200)
         small = embedded()
         return [
-            Part(mini, steps, half_steps, seeds, Measuring(10_000, 60, "bf16"), rising(mini, 0.9, 400), False),
-            Part(small, small_steps, tenths, seeds, Measuring(2_000, 100, "bf16"), rising(small, 0.9, 400), True),
+            Part(mini, steps, tenths, seeds, (500, 40), Measuring(10_000, None, "bf16"), rising(mini, 0.9, 400), False),
+            Part(small, small_steps, tenths, seeds, (500, 100), Measuring(2_000, None, "bf16"), rising(small, 0.9, 400), True),
         ]
     published = tuple(round(0.05 * i, 2) for i in range(5, 15))
-    return [Part(nli_paper(), tuple(range(500, 54_501, 6_000)), published, seeds, Measuring(100_000), None, True)]
+    return [
+        Part(nli_paper(), tuple(range(500, 54_501, 6_000)), published, seeds, (10_000, 1_000), Measuring(100_000), None, True)
+    ]
 
 
 def rising(setting: Setting, top: float, steps: int) -> PruneConfig:
-    """A run whose target rises all the time. Its multipliers are faster than at one sparsity: slower ones fall behind the target
-    (one desk seed at .9: .71 with rate .05, .80 with .3)."""
+    """A run whose target rises all the time.
+
+    Its multipliers are faster than at one sparsity: slower ones fall behind (a desk seed at .9: .71 with rate .05, .80 with .3).
+    """
     return replace(setting.prune(top), steps=steps, ramp_steps=steps, lr_multipliers=0.3)
+
+
+def limited(task: Task, id_rows: int, ood_rows: int) -> Task:
+    """The task with seeded samples of at most so many rows of each in-domain and each out-of-domain case."""
+    inside = {name: sample(split, id_rows, 0) for name, split in task.in_domain.items()}
+    outside = {name: sample(split, ood_rows, 0) for name, split in task.ood.items()}
+    return replace(task, in_domain=inside, ood=outside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,16 +107,16 @@ class Grids:
 def prune_all(part: Part, places: Places) -> Grids:
     """Prune and evaluate every checkpoint of a part, each way that it asks for."""
     base = trained(part.setting, places.models)
+    task = limited(base.task, *part.rows)
     chosen = chosen_checkpoints(base.finetuned, part.steps)
     out = places.own / part.setting.name
     path = grid = None
     if part.path is not None:
-        grid, seeds = part.sparsities, part.seeds
-        found = path_checkpoints_into(out, base.model, base.task, chosen, part.path, grid, seeds, part.measuring)
+        found = path_checkpoints_into(out, base.model, task, chosen, part.path, part.sparsities, part.seeds, part.measuring)
         path = over_checkpoints(found)
     if part.every_sparsity:
         configs = [part.setting.prune(s) for s in part.sparsities]
-        runs = prune_checkpoints_into(out, base.model, base.task, chosen, configs, part.seeds, part.measuring)
+        runs = prune_checkpoints_into(out, base.model, task, chosen, configs, part.seeds, part.measuring)
         grid = over_checkpoints(runs)
     return Grids(path, grid)
 
