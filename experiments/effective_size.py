@@ -38,8 +38,8 @@ TOLERANCE = 0.03
 class Part:
     """One model's checkpoints and the grid of sparsities; pruned along a path, anew for each sparsity, or both ways.
 
-    `rows` are those of each in-domain and of each out-of-domain case: a tolerance of three points needs many in-domain rows, and
-    there may be thirty out-of-domain cases.
+    `rows` are those of each in-domain and of each out-of-domain case: a tolerance of three points needs many rows in-domain,
+    where there are few cases.
     """
 
     setting: Setting
@@ -77,7 +77,7 @@ def parts(preset: Preset) -> list[Part]:
 def rising(setting: Setting, top: float, steps: int) -> PruneConfig:
     """A run whose target rises all the time.
 
-    Its multipliers are faster than at one sparsity: slower ones fall behind (a desk seed at .9: .71 with rate .05, .80 with .3).
+    Its multipliers are faster than at one sparsity: slower ones fall behind (a seed at .9: .71 with rate .05, .80 with .3).
     """
     return replace(setting.prune(top), steps=steps, ramp_steps=steps, lr_multipliers=0.3)
 
