@@ -14,7 +14,7 @@ from hc_lens.data.task import Task
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
 from hc_lens.report import CoreSummary
-from hc_lens.stages import Pruned, evaluate_into, means_into, prune_into
+from hc_lens.stages import QUESTION, Pruned, evaluate_into, means_into, prune_into
 from hc_lens.study import Notes, Study, StudyConfig, run_study, strictest_core
 from hc_lens.train import finetune
 
@@ -55,6 +55,7 @@ def study_config(
     seeds: Sequence[int] = SEEDS,
     ablation_rows: int | None = 100,
     controls: int = 20,
+    question: str = QUESTION,
 ) -> StudyConfig:
     """The main line at a setting's scale."""
     return StudyConfig(
@@ -67,6 +68,7 @@ def study_config(
         means_rows=setting.means_rows,
         controls=controls,
         precision=setting.precision,
+        question=question,
     )
 
 
