@@ -1,7 +1,8 @@
 """Does the main line hold for paraphrases: QQP to train on, PAWS-QQP to generalize to?
 
 The Heuristic Core, sections 3 to 5: a QQP model calls pairs with the same words duplicates; of PAWS-QQP only the pairs of
-label 0 are adversarial to that. Subnetworks at 30 and 60 % sparsity (the paper's), their shared heads, and what ablating them costs.
+label 0 are adversarial to that. Subnetworks at 30 and 60 % sparsity (the paper's), their shared heads, and what ablating them
+costs.
 
 - `smoke`: the embedded grammar. `desk`: MiniLM on a public sample of QQP. `paper`: bert-base-cased, GLUE's QQP.
 
