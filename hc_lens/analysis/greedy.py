@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from hc_lens.analysis.ablation import Reference, ablate
 from hc_lens.analysis.domains import by_domain
-from hc_lens.analysis.effects import Ablation, CaseRows, name_of
+from hc_lens.analysis.effects import Ablation, CaseRows
 from hc_lens.data.task import Task
 from hc_lens.forward import Precision
 from hc_lens.hooks import HookedModel
@@ -26,15 +26,25 @@ class GreedyPath:
         heads: the first is the head with the largest effect alone, each next one adds most to those before it.
         scale: what its effect was read on: "margin" or "accuracy".
         group: the mean over whose cases decided: "ID" or "OOD".
-        chosen_on: the rows that chose; effects on them are too large, since the largest of many was taken.
-        held_out: the other half, which chose nothing.
+        ablation: the sets of the path as groups, on all rows, and every other set that was run on the way.
+        seed: of the halves.
     """
 
     heads: tuple[Head, ...]
     scale: str
     group: str
-    chosen_on: Ablation = field(repr=False)
-    held_out: Ablation = field(repr=False)
+    ablation: Ablation = field(repr=False)
+    seed: int
+
+    @property
+    def chosen_on(self) -> Ablation:
+        """On the rows that chose: effects on them are too large, since the largest of many was taken."""
+        return halves(self.ablation, self.seed)[0]
+
+    @property
+    def held_out(self) -> Ablation:
+        """On the other half, which chose nothing."""
+        return halves(self.ablation, self.seed)[1]
 
     def table(self, n_bootstrap: int = 2_000, seed: int = 0) -> pd.DataFrame:
         """The path: one row per (size, place, scale), measured on the held-out rows.
@@ -118,9 +128,7 @@ def greedy_sets(
         costs = _costs(halves(known, seed)[0], grown, scale, group)
         chosen = (*chosen, max(grown, key=costs.__getitem__))
     path = [tuple(sorted(chosen[:n])) for n in range(1, size + 1)]
-    found = run([*((head,) for head in sorted(chosen)), *path], known, controls)
-    first, second = halves(found, seed)
-    return GreedyPath(chosen, scale, group, _of_path(first, path), _of_path(second, path))
+    return GreedyPath(chosen, scale, group, run(path, known, controls), seed)
 
 
 def halves(ablation: Ablation, seed: int = 0) -> tuple[Ablation, Ablation]:
@@ -165,11 +173,6 @@ def _costs(ablation: Ablation, grown: Mapping[Head, tuple[Head, ...]], scale: st
     return {
         head: float(np.mean([ablation.effect(units, scale, case).mean() for case in cases])) for head, units in grown.items()
     }
-
-
-def _of_path(ablation: Ablation, path: Sequence[tuple[Head, ...]]) -> Ablation:
-    """Only the sets of the path, though what else was run stays known."""
-    return dataclasses.replace(ablation, groups={name_of(units): units for units in path})
 
 
 def _wide(found: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,222 @@
+"""What a pruning run keeps of heads ablated together: pairs, domains, greedy sets, subnetworks, and who depends on the core.
+
+Every row's values under every set of heads are kept in `joint.safetensors`, so that no set is ablated twice.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from hc_lens.analysis import (
+    Ablation,
+    ablate,
+    by_domain,
+    core_pairs,
+    dependence_on,
+    greedy_sets,
+    in_subnetworks,
+    interactions,
+)
+from hc_lens.analysis.stored import from_tensors, to_tensors
+from hc_lens.data.task import Task
+from hc_lens.forward import Precision
+from hc_lens.metrics import encode_cases
+from hc_lens.models import Classifier
+from hc_lens.runs import digest
+from hc_lens.stages.ablation import singles_into
+from hc_lens.stages.kept import forget, options_of, remembered
+from hc_lens.stages.pruned import Pruned
+from hc_lens.units import Head
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows a step measures on, and how: `max_rows` random ones of each case (None: all), drawn by `seed`."""
+
+    max_rows: int | None
+    seed: int = 0
+    batch_size: int = 64
+    precision: Precision = "fp32"
+
+    def options(self, task: Task) -> dict[str, object]:
+        """What decides the values, JSON-ready; the size of a batch does not."""
+        return {"task": task.fingerprint, "max_rows": self.max_rows, "precision": self.precision, "seed": self.seed}
+
+
+@dataclass(frozen=True, eq=False)
+class InteractionTables:
+    """`pairs`, one row per pair of heads, place and scale; `domains`, effects and excess in domain, out of it, and apart."""
+
+    pairs: pd.DataFrame
+    domains: pd.DataFrame
+
+
+def interactions_into(
+    pruned: Pruned, model: Classifier, task: Task, core: Collection[Head], rows: Rows, *, controls: int = 20
+) -> InteractionTables:
+    """Ablate every pair of the core's heads, and the core; kept as `interactions` and `domains` tables.
+
+    Raises:
+        ValueError: for a core of fewer than two heads.
+    """
+    run = pruned.run
+    options = rows.options(task) | {"core": _names(core), "controls": controls}
+    if options_of(run, "domains") != options:
+        forget(run, "domains")
+        heads = sorted(set(core))
+        groups = {**{str(head): [head] for head in heads}, **{f"{a} + {b}": [a, b] for a, b in core_pairs(heads)}}
+        groups |= {"core": heads} if len(heads) > 2 else {}
+        found = _ablated(pruned, model, task, groups, rows, controls)
+        run.write_table("interactions", interactions(found, seed=rows.seed))
+        remembered(run, "domains", options, lambda: by_domain(found, seed=rows.seed))
+    return InteractionTables(run.read_table("interactions"), run.read_table("domains"))
+
+
+def greedy_into(
+    pruned: Pruned,
+    model: Classifier,
+    task: Task,
+    candidates: Collection[Head],
+    size: int,
+    rows: Rows,
+    *,
+    scale: Literal["margin", "accuracy"] = "margin",
+    controls: int = 20,
+) -> pd.DataFrame:
+    """The path of the set of candidates that costs most out of domain, head by head; kept as `greedy` table.
+
+    Raises:
+        ValueError: as `greedy_sets`.
+    """
+    asked = {"candidates": _names(candidates), "size": size, "scale": scale, "controls": controls}
+
+    def compute() -> pd.DataFrame:
+        path = greedy_sets(
+            model,
+            task,
+            pruned.means,
+            candidates,
+            size,
+            scale=scale,
+            controls=controls,
+            max_rows=rows.max_rows,
+            max_length=pruned.config.max_length,
+            batch_size=rows.batch_size,
+            seed=rows.seed,
+            known=_known(pruned, model, task, rows),
+            precision=rows.precision,
+        )
+        _keep(pruned, path.ablation, task, rows)
+        return path.table(seed=rows.seed)
+
+    return remembered(pruned.run, "greedy", rows.options(task) | asked, compute)
+
+
+def removal_into(pruned: Pruned, model: Classifier, task: Task, core: Collection[Head], rows: Rows) -> pd.DataFrame:
+    """What removing core heads from the run's subnetworks costs, against the full model; kept as `removal` table.
+
+    Raises:
+        ValueError: as `in_subnetworks`.
+    """
+
+    def compute() -> pd.DataFrame:
+        return in_subnetworks(
+            model,
+            task,
+            pruned.subnetworks,
+            core,
+            max_rows=rows.max_rows,
+            max_length=pruned.config.max_length,
+            batch_size=rows.batch_size,
+            seed=rows.seed,
+            precision=rows.precision,
+        )
+
+    return remembered(pruned.run, "removal", rows.options(task) | {"core": _names(core)}, compute)
+
+
+def dependence_into(
+    pruned: Pruned, model: Classifier, task: Task, core: Collection[Head], rows: Rows, *, controls: int = 20
+) -> pd.DataFrame:
+    """How later heads' outputs change without core heads; kept as `dependence` table.
+
+    As `dependence_on`, with `case_group` and `through`: on at most `max_rows` rows of all in-domain cases, and as many of all
+    out-of-domain ones, each through all paths and by the direct path.
+
+    Raises:
+        ValueError: as `dependence_on`.
+    """
+
+    def compute() -> pd.DataFrame:
+        tables: list[pd.DataFrame] = []
+        for group, cases in (("ID", task.in_domain), ("OOD", task.ood)):
+            if not cases:
+                continue
+            length = pruned.config.max_length
+            data = encode_cases(model, task, cases=list(cases), max_rows=rows.max_rows, max_length=length, seed=rows.seed).data
+            for through in ("all paths", "direct path"):
+                table = dependence_on(
+                    model,
+                    data,
+                    pruned.means,
+                    core,
+                    through=through,
+                    controls=controls,
+                    max_rows=rows.max_rows,
+                    batch_size=rows.batch_size,
+                    seed=rows.seed,
+                    precision=rows.precision,
+                )
+                tables.append(table.assign(case_group=group, through=through))
+        return pd.concat(tables, ignore_index=True)
+
+    asked = {"core": _names(core), "controls": controls}
+    return remembered(pruned.run, "dependence", rows.options(task) | asked, compute)
+
+
+def _names(heads: Collection[Head]) -> list[str]:
+    return [str(head) for head in sorted(set(heads))]
+
+
+def _ablated(
+    pruned: Pruned, model: Classifier, task: Task, groups: Mapping[str, Sequence[Head]], rows: Rows, controls: int
+) -> Ablation:
+    """These groups and their random sets, ablated where no earlier call has."""
+    found = ablate(
+        model,
+        task,
+        pruned.means,
+        groups,
+        controls=controls,
+        max_rows=rows.max_rows,
+        max_length=pruned.config.max_length,
+        batch_size=rows.batch_size,
+        seed=rows.seed,
+        known=_known(pruned, model, task, rows),
+        precision=rows.precision,
+    )
+    _keep(pruned, found, task, rows)
+    return found
+
+
+def _known(pruned: Pruned, model: Classifier, task: Task, rows: Rows) -> Ablation:
+    """Every set that was ablated on these rows: all single heads at least."""
+    run = pruned.run
+    if run.file("joint", "safetensors").exists() and run.read_metadata("joint")["options"] == digest(rows.options(task)):
+        return from_tensors(run.read_tensors("joint"), run.read_metadata("joint"))
+    return singles_into(
+        pruned,
+        model,
+        task,
+        max_rows=rows.max_rows,
+        batch_size=rows.batch_size,
+        precision=rows.precision,
+        seed=rows.seed,
+    )
+
+
+def _keep(pruned: Pruned, found: Ablation, task: Task, rows: Rows) -> None:
+    tensors, metadata = to_tensors(found)
+    pruned.run.write_tensors("joint", tensors, metadata | {"options": digest(rows.options(task))})
