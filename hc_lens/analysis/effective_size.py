@@ -151,7 +151,7 @@ def _as_coded(cell: Cells, tolerance: float, curve: Curve, n_bootstrap: int, see
     """Sizes per seed, averaged after; nothing is drawn."""
     faithful = _not_much_worse(cell.accuracy, cell.full, tolerance)
     sizes = _sizes(faithful, _present(cell, "as_coded"), cell.targets, curve)
-    mean, low, high, n = mean_over_seeds(sizes, 0, _FULL_SIZE)
+    mean, low, high, n = mean_over_seeds(sizes, 0.0, _FULL_SIZE)
     return {"size": mean, "low": low, "high": high, "n": n, "interval": "t", "bound": _bound(sizes, cell)}
 
 

@@ -67,11 +67,11 @@ def grid_agreement(
             paired.rename(columns={"accuracy_grid": "grid", "accuracy_path": "path"}), ["step", "target", "case", "group"]
         ),
         summary=_summary(_set_means(ours, whole), _set_means(theirs, whole)),
-        sizes=_compared(sizes[0].merge(sizes[1], on=["step", "set", "seed"]), ["step", "set"], most=100),
+        sizes=_compared(sizes[0].merge(sizes[1], on=["step", "set", "seed"]), ["step", "set"], most=100.0),
     )
 
 
-def _compared(rows: pd.DataFrame, by: list[str], most: float = 1) -> pd.DataFrame:
+def _compared(rows: pd.DataFrame, by: list[str], most: float = 1.0) -> pd.DataFrame:
     """Mean `grid` and `path` over seeds that have both, and their difference."""
     found: list[tuple[object, ...]] = []
     for keys, seeds in rows.dropna(subset=["grid", "path"]).groupby(by, sort=False):
@@ -102,8 +102,8 @@ def _summary(grid: pd.DataFrame, path: pd.DataFrame) -> pd.DataFrame:
     rows: list[dict[str, object]] = []
     for name, runs in paired.groupby("set", sort=False):
         change = runs["accuracy_path"] - runs["accuracy_grid"]
-        difference = mean_over_seeds(change.groupby(runs["seed"]).mean().to_numpy(np.float64), -1, 1)
-        rho = mean_over_seeds(np.array([_rho(of_seed) for _, of_seed in runs.groupby("seed")]), -1, 1)
+        difference = mean_over_seeds(change.groupby(runs["seed"]).mean().to_numpy(np.float64), -1.0, 1.0)
+        rho = mean_over_seeds(np.array([_rho(of_seed) for _, of_seed in runs.groupby("seed")]), -1.0, 1.0)
         rows.append(
             {
                 "set": name,

@@ -131,7 +131,7 @@ def published_subnetworks(file: Path, target: float, *, in_domain: Collection[st
 
 
 def _row(
-    case: str, accuracy: float, in_domain: Collection[str], failures: Failures = "missing", **keys: float
+    case: str, accuracy: float, in_domain: Collection[str], failures: Failures = "missing", **keys: int | float
 ) -> dict[str, object]:
     failed = accuracy == _FAILED
     return {

@@ -33,7 +33,7 @@ def sparsity_trend(sweep: pd.DataFrame) -> pd.DataFrame:
     """
     rows: list[dict[str, object]] = []
     for (case, group), curves in _curves(pruned_rows(sweep, SWEEP_COLUMNS)).items():
-        rho = mean_over_seeds(np.array([_rho(curve.dropna()) for _, curve in curves.iterrows()]), -1, 1)
+        rho = mean_over_seeds(np.array([_rho(curve.dropna()) for _, curve in curves.iterrows()]), -1.0, 1.0)
         rows.append({"case": case, "group": group, "rho": rho.mean, "low": rho.low, "high": rho.high, "n": rho.n})
     return pd.DataFrame(rows)
 
@@ -61,7 +61,7 @@ def falls_at(
     """
     rows: list[dict[str, object]] = []
     for (case, group), found in _falls(sweep, full, drop, level).items():
-        mean = mean_over_seeds(found.to_numpy(np.float64), 0, 1)
+        mean = mean_over_seeds(found.to_numpy(np.float64), 0.0, 1.0)
         rows.append(
             {
                 "case": case,
@@ -88,7 +88,7 @@ def fall_gap(sweep: pd.DataFrame, full: pd.DataFrame | None = None, *, drop: flo
     found = _falls(sweep, full, drop, None)
     if absent := [group for group in ("ID", "OOD") if (MEAN, group) not in found]:
         raise ValueError(f"the sweep has no {absent[0]} case, so there is no gap between ID and OOD")
-    return mean_over_seeds((found[MEAN, "ID"] - found[MEAN, "OOD"]).to_numpy(np.float64), -1, 1)
+    return mean_over_seeds((found[MEAN, "ID"] - found[MEAN, "OOD"]).to_numpy(np.float64), -1.0, 1.0)
 
 
 def _falls(

@@ -11,11 +11,10 @@ import tyro
 from hc_lens.analysis.effective_size import Curve, Semantics, effective_size
 from hc_lens.analysis.published import published_grid, published_training
 from hc_lens.cli import output
-from hc_lens.cli.grid import GridChoice, Gridded, keep_figure, prune_grid
+from hc_lens.cli.grid import GridChoice, Gridded, checkpoints_of, keep_figure, prune_grid
 from hc_lens.cli.options import Common, parse
 from hc_lens.figures import effective_size_curves
 from hc_lens.figures.style import percent
-from hc_lens.stages import chosen_checkpoints
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,8 @@ def main(words: Sequence[str]) -> None:
 
 
 def _pruned(args: Arguments) -> Gridded:
-    steps = args.steps or [checkpoint.step for checkpoint in chosen_checkpoints(Path(args.finetuned))]
-    return prune_grid("effective-size", args.finetuned, args.grid, steps, args.common)
+    chosen = checkpoints_of(args.finetuned, "effective-size", args.steps or None)
+    return prune_grid("effective-size", args.finetuned, chosen, args.grid, args.common)
 
 
 def _published(args: Arguments) -> Gridded:

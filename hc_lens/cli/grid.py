@@ -15,6 +15,7 @@ from hc_lens.cli.prune import with_steps
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import atomic_path, digest
 from hc_lens.stages import Measuring, chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
+from hc_lens.train import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class GridChoice:
             ValueError: for a sparsity outside (0, 1), or steps or a batch size that are not positive.
         """
         preset = PruneConfig.paper(sparsity) if self.preset == "paper" else PruneConfig.desk(sparsity)
-        sized = replace(preset, batch_size=self.prune_batch_size or preset.batch_size)
-        return with_steps(sized, self.prune_steps or preset.steps)
+        sized = preset if self.prune_batch_size is None else replace(preset, batch_size=self.prune_batch_size)
+        return sized if self.prune_steps is None else with_steps(sized, self.prune_steps)
 
     def ascending(self) -> list[float]:
         """The sparsities in order.
@@ -75,24 +76,29 @@ class Gridded:
     evaluation: pd.DataFrame
 
 
-def prune_grid(command: str, finetuned: str, choice: GridChoice, steps: Sequence[int] | None, common: Common) -> Gridded:
-    """Prune checkpoints of a fine-tuning run at every sparsity, and evaluate; no `steps` for the final model alone.
+def checkpoints_of(finetuned: str, command: str, steps: Sequence[int] | None = None) -> list[Checkpoint]:
+    """The checkpoints of a fine-tuning run, or those at the given steps.
 
     Raises:
-        RunError: if it is not a finished fine-tuning run.
-        ValueError: for a step without a checkpoint, or a choice that cannot be pruned.
+        RunError: if it is not a fine-tuning run.
+        ValueError: if none is named, or a step has no checkpoint.
     """
     if not finetuned:
         raise ValueError(f"no FINETUNED given: name a fine-tuning run (see hc-lens {command} --help)")
+    return chosen_checkpoints(Path(finetuned), steps)
+
+
+def prune_grid(command: str, finetuned: str, chosen: Sequence[Checkpoint], choice: GridChoice, common: Common) -> Gridded:
+    """Prune the chosen checkpoints of a fine-tuning run at every sparsity, and evaluate.
+
+    Raises:
+        RunError: if it has not finished.
+        ValueError: for a choice that cannot be pruned.
+    """
     device = device_of_name(common.device)
     sparsities = choice.ascending()
     configs = [choice.config(sparsity) for sparsity in sparsities]
-    origin = Origin.find(finetuned, TaskChoice())
-    if origin.finetuned is None:
-        raise ValueError(f"{finetuned} is not a fine-tuning run: checkpoints are pruned, so make one first (hc-lens finetune)")
-    chosen = chosen_checkpoints(origin.finetuned, steps)
-    chosen = chosen if steps else chosen[-1:]
-    model, task = origin.load(device)
+    model, task = Origin.find(finetuned, TaskChoice()).load(device)
     recipe = {
         "model": finetuned,
         "steps": [checkpoint.step for checkpoint in chosen],

@@ -10,7 +10,7 @@ import tyro
 from hc_lens.analysis.seeds import SeedMean
 from hc_lens.analysis.sweep import MEAN, fall_gap, falls_at, sparsity_trend
 from hc_lens.cli import output
-from hc_lens.cli.grid import GridChoice, keep_figure, prune_grid
+from hc_lens.cli.grid import GridChoice, checkpoints_of, keep_figure, prune_grid
 from hc_lens.cli.options import Common, parse
 from hc_lens.figures import accuracy_vs_sparsity
 
@@ -32,7 +32,8 @@ def main(words: Sequence[str]) -> None:
     args = parse(Arguments, "sweep-sparsity", words)
     if not 0 < args.drop < 1:
         raise ValueError(f"--drop is an accuracy in (0, 1), got {args.drop}")
-    gridded = prune_grid("sweep-sparsity", args.finetuned, args.grid, None, args.common)
+    final = checkpoints_of(args.finetuned, "sweep-sparsity")[-1:]
+    gridded = prune_grid("sweep-sparsity", args.finetuned, final, args.grid, args.common)
     sweep = gridded.evaluation
     trend = sparsity_trend(sweep)
     falls = falls_at(sweep, drop=args.drop)
