@@ -58,7 +58,7 @@ def parts(preset: Preset) -> list[Part]:
     if preset == "smoke":
         quick = Measuring(means_rows=500)
         setting = smoke()
-        return [Part(setting, (50, 150), (0.3, 0.6), (42, 43), (20, 20), quick, rising(setting, 0.6, 60), True)]
+        return [Part(setting, (50, 150), (0.3, 0.6), (42, 43), (20, 20), quick, rising(setting, 0.6, 40), True)]
     if preset == "desk":
         tenths = tuple(round(0.1 * i, 1) for i in range(1, 10))
         mini = nli_desk()
