@@ -30,6 +30,15 @@ PAPER_CASES: Mapping[str, str] = {
 }
 """The four HANS subcases that The Heuristic Core reports, by the names of its figures."""
 
+PAPER_CASES_GPT2: Mapping[str, tuple[str, ...]] = {
+    "Embed-If": ("constituent_cn_embedded_under_if",),
+    "OOD-E": ("subsequence_se_relative_clause_on_obj", "constituent_ce_embedded_under_since"),
+}
+"""What The Heuristic Core reports for GPT-2: one subcase, and two whose answer is entailment, averaged as OOD-E.
+
+`hc_lens.metrics.grouped(evaluation, PAPER_CASES_GPT2)` averages an evaluation table so.
+"""
+
 MNLI_HUB = "nyu-mll/multi_nli"
 HANS_HUB = "jhu-cogcomp/hans"
 

@@ -6,6 +6,7 @@ from hc_lens.metrics.cases import encode_cases as encode_cases
 from hc_lens.metrics.forward_rows import predict as predict
 from hc_lens.metrics.forward_rows import read_rows as read_rows
 from hc_lens.metrics.forward_rows import read_rows_of_each as read_rows_of_each
+from hc_lens.metrics.grouping import grouped as grouped
 from hc_lens.metrics.scores import CaseScores as CaseScores
 from hc_lens.metrics.scores import LabelOrderError as LabelOrderError
 from hc_lens.metrics.scores import confidence as confidence
