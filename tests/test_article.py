@@ -130,6 +130,18 @@ def test_what_an_article_does_not_have_leaves_no_empty_part() -> None:
     assert [line for line in page.markdown(bare).split("\n") if line] == lines
 
 
+def test_names_in_backticks_are_code_and_still_cannot_become_markup() -> None:
+    article = _article(Section("a", "A", "`rho_low` and `<b>|`: *bounds* ` of it."))
+    assert "<code>rho_low</code> and <code>&lt;b&gt;|</code>: *bounds* ` of it." in page.html(article)
+    assert "`rho_low` and `<b>|`: \\*bounds\\* \\` of it." in page.markdown(article)
+
+
+def test_each_line_of_an_answer_is_a_paragraph() -> None:
+    article = replace(_article(), answer="One: 3.\n\nTwo: 4.\n")
+    assert "<p>One: 3.</p>\n<p>Two: 4.</p>" in page.html(article)
+    assert "**The answer of this run.** One: 3.\n\nTwo: 4.\n" in page.markdown(article)
+
+
 def test_a_figure_without_a_height_gets_the_usual_one() -> None:
     assert "height:450px" in page.html(_article(Section("a", "A", "", go.Figure().add_scatter(y=[1, 2]))))
 

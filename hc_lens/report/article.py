@@ -60,10 +60,12 @@ class Section:
 class Article:
     """What the report of an experiment says and shows; `write_article` makes a page and Markdown of it.
 
+    In sentences, also captions, a name in backticks is set as code; no other markup is obeyed.
+
     Args:
         title: heading of the page.
         question: what the experiment asks, one or two sentences.
-        answer: what came out, one or two sentences with their numbers and intervals.
+        answer: what came out, with numbers and intervals: a sentence or two; several statements one a line.
         sections: the figures and tables, in the order of the argument.
         facts: what was run, as short names and values: `("Cases", "2 in-domain, 30 out of domain")`.
         warnings: what the runs warned of, one text each.

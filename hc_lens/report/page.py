@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from hc_lens.atomic import atomic_path
@@ -13,6 +14,7 @@ from hc_lens.report.cells import settings_table
 _CHART = {"displayModeBar": False, "responsive": True}
 _USUAL_HEIGHT = 450  # of a figure that says nothing of its height: plotly's own
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_CODE = re.compile(r"`([^`\n]+)`")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|#~$])")
 _UNBREAKABLE = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[=<])|(?<=\bp =) ")
 
@@ -54,7 +56,13 @@ def _render(template: str, article: Article, *, autoescape: bool, **more: str) -
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"chart": _chart, "set_type": _set_type, "md": _escape_markdown}
+    environment.filters |= {
+        "chart": _chart,
+        "set_type": _set_type,
+        "prose": _prose,
+        "md": _escape_markdown,
+        "md_prose": _prose_in_markdown,
+    }
     settings = (("Versions, data and machine", article.provenance), ("Configuration", article.config))
     tables = [settings_table(title, values) for title, values in settings if values]
     return environment.get_template(template).render(article=article, settings=tables, **more)
@@ -80,6 +88,21 @@ def _set_type(text: str) -> str:
     return _UNBREAKABLE.sub("\N{NARROW NO-BREAK SPACE}", text)
 
 
+def _prose(text: str) -> Markup:
+    """A sentence for the page: escaped, then names in backticks as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(_set_type(text)))))
+
+
+def _prose_in_markdown(text: str) -> str:
+    """A sentence for Markdown: escaped, but for names in backticks, in which Markdown obeys nothing."""
+    pieces = _CODE.split(" ".join(text.split()))
+    return "".join(f"`{piece}`" if place % 2 else _escape_markdown_in_place(piece) for place, piece in enumerate(pieces))
+
+
 def _escape_markdown(text: object) -> str:
     """A text from the data inside a line of Markdown: markup is shown, not obeyed; line breaks become spaces."""
-    return _MARKDOWN.sub(r"\\\1", " ".join(str(text).split()))
+    return _escape_markdown_in_place(" ".join(str(text).split()))
+
+
+def _escape_markdown_in_place(line: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", line)
