@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from transformers import PretrainedConfig
 
 from hc_lens.data import NLI_LABELS, PAPER_CASES, QQP_LABELS, load_task, paws_qqp, qqp_pool, synthetic_nli
 from hc_lens.data.desk import data_folder, desk_mixture
+from hc_lens.data.synthetic import LABELS, synthetic_tokenizer
 from hc_lens.data.task import Task
 from hc_lens.forward import Precision
-from hc_lens.models import Classifier, load_model, minilm_directory
+from hc_lens.models import Classifier, load_model, minilm_directory, new_model
 from hc_lens.pruning import PruneConfig
 from hc_lens.study import embedded_model
 from hc_lens.train import TrainConfig
@@ -137,6 +139,24 @@ def embedded(
             "x 8 heads, trained from scratch.",
         ),
     )
+
+
+def embedded_as(config: PretrainedConfig, *, smoke_scale: bool = False) -> Setting:
+    """The embedded grammar with a model of another family, trained from scratch like the BERT of `embedded`."""
+    base = smoke() if smoke_scale else embedded()
+    family = config.model_type
+    shape = f"{config.num_hidden_layers} layers x {config.num_attention_heads} heads"
+    return replace(
+        base,
+        name=f"{base.name}-{family}",
+        model=lambda: new_model(config, labels=LABELS, tokenizer=synthetic_tokenizer()),
+        notes=(f"The embedded grammar; a small {family} of {shape}, trained from scratch.",),
+    )
+
+
+def nli_hub(name: str) -> Setting:
+    """`nli_paper` with another encoder or decoder from the hub."""
+    return replace(nli_paper(), name=name.replace("/", "-"), model=lambda: _from_hub(name, NLI_LABELS))
 
 
 def nli_desk(hans_share: float = DESK_SHARE) -> Setting:
