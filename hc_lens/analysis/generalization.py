@@ -112,6 +112,7 @@ class BeforeOnset:
             this recall among them.
         gain, gain_interval: recall there minus at the first checkpoint, over seeds pruned at both; NaN if it is the first.
         held_out, ceiling: recall of the core of the other seeds, there and at the final checkpoint: what seeds agree on anyway.
+        final_recall: recall of the core at the final checkpoint; NaN where it is by construction.
         verdict: see `Wholeness`.
     """
 
@@ -129,12 +130,25 @@ class BeforeOnset:
     gain_interval: Interval
     held_out: float
     ceiling: float
+    final_recall: float
     verdict: Wholeness
 
     @property
     def kept_by_all(self) -> int:
         """Core heads that every subnetwork there keeps."""
         return len(self.core) - len(self.missing)
+
+    @property
+    def short(self) -> str:
+        """The answer as a clause."""
+        if self.step is None:
+            return "there is no pruned checkpoint before an onset of generalization, so the claim cannot be tested"
+        there = {"whole": "whole", "partly": "only partly there", "absent": "not there beyond chance"}[self.verdict]
+        return (
+            f"the core of {len(self.core)} heads is {there} before the onset: at step {self.step} all {len(self.runs)} "
+            f"subnetworks keep {self.kept_by_all}, recall {self.recall:.1%}, by chance {self.chance:.1%} "
+            f"(p = {self.p_value:.2g})"
+        )
 
     @property
     def sentence(self) -> str:
@@ -157,10 +171,11 @@ def whole_before_onset(emergence: Emergence, start: Onset) -> BeforeOnset:
     if not earlier:
         runs = emergence.runs.loc[[], list(_SHOWN)]
         nan = float("nan")
-        none = (nan, _NO_INTERVAL, nan, _NO_INTERVAL, nan, nan, _NO_INTERVAL, nan, nan)
+        none = (nan, _NO_INTERVAL, nan, _NO_INTERVAL, nan, nan, _NO_INTERVAL, nan, nan, nan)
         return BeforeOnset(start, None, emergence.core.heads, emergence.core.heads, runs, *none, "not measured")
     step = earlier[-1]
-    row = _row(emergence.steps, step)
+    row, end = _row(emergence.steps, step), emergence.steps[emergence.steps["step"] == emergence.final]
+    own = bool(end["by_construction"].iloc[0])
     heads = emergence.heads[emergence.heads["step"] == step]
     lacking = heads[heads["count"] < heads["of"]]
     whole = _row(emergence.cores, step)["recall"] == 1
@@ -179,7 +194,8 @@ def whole_before_onset(emergence: Emergence, start: Onset) -> BeforeOnset:
         gain=gain,
         gain_interval=gain_interval,
         held_out=row["held_out"],
-        ceiling=_row(emergence.steps, emergence.final)["held_out"],
+        ceiling=float(end["held_out"].iloc[0]),
+        final_recall=float("nan") if own else float(end["recall"].iloc[0]),
         verdict="whole" if whole else "partly" if row["p_value"] < 0.05 else "absent",
     )
 
@@ -231,7 +247,9 @@ def _sentence(found: BeforeOnset) -> str:
     ]
     if not np.isnan(found.gain):
         told.append(f"That is {100 * found.gain:+.1f} points from the first checkpoint{_interval(found.gain_interval)}.")
-    if not np.isnan(found.ceiling):
+    if not np.isnan(found.final_recall):
+        told.append(f"At the final checkpoint, whose seeds are not those of the core, it is {found.final_recall:.1%}.")
+    elif not np.isnan(found.ceiling):
         told.append(
             f"Of a core found without its own seed a subnetwork keeps {found.held_out:.1%} there and {found.ceiling:.1%} at "
             "the final checkpoint, where the recall of the whole core is high by construction."

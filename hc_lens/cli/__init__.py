@@ -30,6 +30,8 @@ COMMANDS = MappingProxyType(
         "ablate": Command("ablate", "what mean-ablating each core head, and all of them, costs on ID and OOD cases"),
         "sweep-sparsity": Command("sweep_sparsity", "accuracy by case as the final model is pruned harder and harder"),
         "effective-size": Command("effective_size", "the smallest faithful subnetwork of every checkpoint, ID and OOD"),
+        "emergence": Command("emergence", "when the core is there: its recall at every checkpoint, against the onset"),
+        "compare": Command("compare", "two pruning runs or more: shared core, similarity of heads, accuracy differences"),
         "report": Command("report", "one self-contained HTML page, and markdown, from a run directory"),
         "show": Command("show", "what a run directory holds: its kind, its configuration, its headline numbers"),
     }

@@ -111,7 +111,7 @@ def core_head_development(table: pd.DataFrame, onset: int | None = None) -> go.F
             for quantity in quantities:
                 rows = table[(table["unit"] == unit) & (table["quantity"] == quantity)].sort_values("step")
                 _add(drawn, rows, quantity, _colour(quantity, quantities), row, column, legend=place == 0)
-            mark_value(drawn, 0, row, column)
+            mark_value(drawn, 0.0, row, column)
             if onset is not None:
                 mark_step(drawn, onset, row, column)
     drawn.update_layout(template=TEMPLATE, height=height, margin={"t": 70})

@@ -29,7 +29,7 @@ _SIMILAR = (
 )
 _PANELS = ("Accuracy of the full model", "Recall of the final core", "Similarity to the final checkpoint")
 _SHARES, _GAP = (0.3, 0.38, 0.32), 0.09
-_STEPS = ("step", "recall", "low", "high", "held_out", "chance", "chance_low", "chance_high", "by_construction")
+_STEPS = ("step", "recall", "low", "high", "held_out", "chance", "chance_low", "chance_high", "by_construction", "rank_p")
 
 
 def emergence_curves(
@@ -43,7 +43,7 @@ def emergence_curves(
     """When the core is there and when the model generalizes, over fine-tuning: accuracy above, recall and similarity below.
 
     Bands and whiskers are 95 % intervals over seeds; the grey band is what random subnetworks with as many heads in each layer
-    recall. A hollow mark is so by construction: the core is that of the final checkpoint.
+    recall. A hollow mark is so by construction: the core and the frequencies are the final checkpoint's own.
 
     Args:
         evaluations: the full model at every checkpoint: `step`, `case`, `group` ("ID" or "OOD"), `accuracy` (0..1).
@@ -70,7 +70,7 @@ def emergence_curves(
     if onset is not None:
         for row in range(1, 4):
             mark_step(drawn, onset, row, 1)
-        _note(drawn, onset, 0, f"onset, step {onset}", xref="x", xanchor="left", yanchor="bottom", color=INK)
+        _note(drawn, float(onset), 0.0, f"onset, step {onset}", xref="x", xanchor="left", yanchor="bottom", color=INK)
     drawn.update_yaxes(tickformat=".0%", range=[-0.04, 1.06], row=1)
     drawn.update_yaxes(tickformat=".0%", range=[-0.04, 1.06], row=2)
     lowest = table[[name for line in _SIMILAR for name in (line.column, f"{line.prefix}low")]].min().min()
@@ -86,12 +86,12 @@ def _add_accuracy(drawn: go.Figure, evaluations: pd.DataFrame, cases: Sequence[s
     chosen = bool(cases) and set(cases) != set(groups.get("OOD", []))
     shown: list[tuple[str, list[str], str, str, float]] = []
     if inside := groups.get("ID", []):
-        shown.append((_counted("in-domain", inside), inside, ID_COLOUR, "solid", 1))
+        shown.append((_counted("in-domain", inside), inside, ID_COLOUR, "solid", 1.0))
     if outside := groups.get("OOD", []):
-        faint = 0.45 if chosen else 1
+        faint = 0.45 if chosen else 1.0
         shown.append((_counted("out of domain", outside), outside, OOD_COLOUR, "dot" if chosen else "solid", faint))
     if chosen:
-        shown.append((_counted("onset judged on", list(cases)), list(cases), OOD_COLOUR, "solid", 1))
+        shown.append((_counted("onset judged on", list(cases)), list(cases), OOD_COLOUR, "solid", 1.0))
     for name, members, colour, dash, opacity in shown:
         mean = evaluations[evaluations["case"].isin(members)].groupby("step")["accuracy"].mean().sort_index()
         drawn.add_scatter(
@@ -108,7 +108,7 @@ def _add_accuracy(drawn: go.Figure, evaluations: pd.DataFrame, cases: Sequence[s
         )
     if level is not None:
         mark_value(drawn, level, 1, 1, dash="dot")
-        _note(drawn, 1, level, f"level {percent(level)}", xref="x domain", xanchor="right", yanchor="top", color=MUTED)
+        _note(drawn, 1.0, level, f"level {percent(level)}", xref="x domain", xanchor="right", yanchor="top", color=MUTED)
 
 
 def _note(drawn: go.Figure, x: float, y: float, words: str, *, xref: str, xanchor: str, yanchor: str, color: str) -> None:
@@ -157,7 +157,9 @@ def _add_line(drawn: go.Figure, table: pd.DataFrame, line: _Line, row: int) -> N
     solid = line.dash == "solid"
     if solid:
         _add_band(drawn, rows[rows[low].notna()], low, high, line.colour, 0.15, row, legend)
-    hollow = rows["by_construction"].astype(bool) & (line.column in ("recall", "rank"))
+    hollow = {"recall": rows["by_construction"].astype(bool), "rank": rows["rank_p"].isna()}.get(
+        line.column, [False] * len(rows)
+    )
     drawn.add_scatter(
         x=list(rows["step"]),
         y=list(rows[line.column]),
@@ -232,7 +234,7 @@ def _place_titles_and_legends(drawn: go.Figure) -> None:
         top -= share * (1 - 2 * _GAP) + _GAP
 
 
-def mark_step(drawn: go.Figure, step: float, row: int, column: int, colour: str = INK) -> None:
+def mark_step(drawn: go.Figure, step: int, row: int, column: int, colour: str = INK) -> None:
     """A dashed vertical line through one panel."""
     line = {"color": colour, "width": 1.2, "dash": "dash"}
     drawn.add_shape(type="line", x0=step, x1=step, y0=0, y1=1, yref="y domain", line=line, row=row, col=column)

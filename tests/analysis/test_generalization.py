@@ -5,9 +5,11 @@ import math
 import pandas as pd
 import pytest
 
+from hc_lens.analysis import heuristic_core
 from hc_lens.analysis.emergence import core_emergence
 from hc_lens.analysis.generalization import onset, whole_before_onset
 from hc_lens.units import Head
+from tests.analysis.masks import sub
 from tests.analysis.test_emergence import COURSE, FINAL, FIRST
 
 
@@ -104,6 +106,16 @@ def test_a_core_that_is_there_in_part():
     assert found.chance < found.recall
     assert found.ceiling == 1
     assert "some lack L0.H1" in found.sentence
+
+
+def test_a_core_of_other_seeds_is_measured_at_the_end_too():
+    others = heuristic_core([sub("1101.1", "1000.1", seed=50), sub("1101.1", "1010.1", seed=51)])
+    found = whole_before_onset(core_emergence(COURSE, core=others), onset(course(a=[0.1, 0.2, 0.9]), level=0.75))
+    assert found.final_recall == pytest.approx((3 + 3 + 4) / 12)
+    assert "At the final checkpoint, whose seeds are not those of the core, it is 83.3%." in found.sentence
+    own = whole_before_onset(core_emergence(COURSE), onset(course(a=[0.1, 0.2, 0.9]), level=0.75))
+    assert math.isnan(own.final_recall)
+    assert "by construction" in own.sentence
 
 
 def test_a_core_that_is_not_there():

@@ -1,0 +1,173 @@
+"""`hc-lens emergence`: when the heuristic core is there, beside when the model generalizes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pandas as pd
+import tyro
+
+from hc_lens.analysis import Core, Emergence, Onset, core_emergence, onset, whole_before_onset
+from hc_lens.cli import output
+from hc_lens.cli.grid import GridChoice, checkpoints_of, keep_figure
+from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse
+from hc_lens.cli.origin import Origin
+from hc_lens.figures import core_entry, emergence_curves
+from hc_lens.pruning import PruneConfig
+from hc_lens.runs import digest
+from hc_lens.stages import (
+    AtCheckpoint,
+    Measuring,
+    core_of,
+    open_pruned,
+    over_checkpoints,
+    prune_checkpoints_into,
+    subnetworks_by_step,
+)
+from hc_lens.train import Checkpoint, evaluations
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Prune every checkpoint of a fine-tuning run: how much of the final core each has, before generalization and after."""
+
+    finetuned: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FINETUNED", help_behavior_hint="(required)")] = ""
+    """A finished fine-tuning run."""
+    sparsity: float = 0.5
+    """Share of units to remove."""
+    seeds: Seeds = (42, 43, 44)
+    """One subnetwork each, at every checkpoint: 42..44, or a list."""
+    steps: tuple[int, ...] = ()
+    """Which checkpoints, the last among them; all by default."""
+    k: int | None = None
+    """A core head is kept by at least so many of the final subnetworks; all by default."""
+    core: tuple[Path, ...] = ()
+    """Pruning runs of the final model whose core to follow, such as one of more seeds; by default that of the last checkpoint's
+    own subnetworks, which hold it by construction."""
+    level: float = 0.75
+    """Accuracy out of domain that marks the onset of generalization."""
+    onset_cases: tuple[str, ...] = ()
+    """Cases that the onset is judged on, as many of each label; all out-of-domain ones by default."""
+    stays: bool = False
+    """Accuracy must stay above the level after the onset."""
+    preset: Literal["desk", "paper"] = "desk"
+    """How to prune: the short recipe, or every setting of the paper."""
+    prune_steps: int | None = None
+    """Optimiser steps of a pruning run; the preset's by default."""
+    prune_batch_size: int | None = None
+    """Rows of a pruning step; the preset's by default."""
+    means_rows: int | None = 10_000
+    """Random training rows that the stand-ins are collected on, anew for every checkpoint; None for all."""
+    max_rows: int | None = None
+    """Rows of each case when evaluating; all by default."""
+    seed: int = 0
+    """Draws the rows where --max-rows limits them, and the permutations."""
+    batch_size: int = 64
+    """Rows in one forward pass when evaluating."""
+    common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
+
+    @property
+    def pruning(self) -> PruneConfig:
+        """The pruning configuration."""
+        choice = GridChoice(preset=self.preset, prune_steps=self.prune_steps, prune_batch_size=self.prune_batch_size)
+        return choice.config(self.sparsity)
+
+    def onset_in(self, table: pd.DataFrame) -> Onset:
+        """Where generalization sets in."""
+        return onset(table, level=self.level, cases=self.onset_cases or None, stays=self.stays)
+
+
+def main(words: Sequence[str]) -> None:
+    """Prune, evaluate and compare, and leave the runs, tables and figures in the directory."""
+    args = parse(Arguments, "emergence", words)
+    chosen = _chosen(args)
+    trained = evaluations(Path(args.finetuned))
+    if not trained.empty:
+        args.onset_in(trained)  # a wrong level or case is said before hours of pruning, not after
+    core = core_of([open_pruned(path) for path in args.core], args.k) if args.core else None
+    directory, found = _pruned(args, chosen)
+    _require_final_model(args, found)
+    emergence = core_emergence(subnetworks_by_step(found), None if core else args.k, core=core, seed=args.seed)
+    pruned = over_checkpoints(found)
+    table = pruned[pruned["subnetwork"] == "full"] if trained.empty else trained
+    start = args.onset_in(table)
+    before = whole_before_onset(emergence, start)
+    for name, kept in (
+        ("accuracy_by_checkpoint", pruned),
+        ("emergence", emergence.steps),
+        ("emergence_by_seed", emergence.runs),
+        ("cores_by_checkpoint", emergence.cores),
+        ("core_heads_by_checkpoint", emergence.heads),
+    ):
+        output.keep(kept, directory, name)
+    cases = args.onset_cases
+    keep_figure(
+        emergence_curves(table, emergence.steps, onset=start.step, level=args.level, cases=cases), directory, "emergence"
+    )
+    keep_figure(core_entry(emergence.heads, start.step), directory, "core_entry")
+    output.table(_by_step(table, emergence), f"recall of the final core ({_told(emergence.core)}) by checkpoint")
+    print(f"\n{before.sentence}")
+    output.headline(directory, before.short)
+
+
+def _chosen(args: Arguments) -> list[Checkpoint]:
+    everything = checkpoints_of(args.finetuned, "emergence")
+    chosen = checkpoints_of(args.finetuned, "emergence", args.steps or None)
+    if len(chosen) < 2 or chosen[-1].step != everything[-1].step:
+        raise ValueError(
+            f"--steps: the last checkpoint, {everything[-1].step}, which the final core is of, and at least one before it are "
+            f"needed; chosen are {[checkpoint.step for checkpoint in chosen]}"
+        )
+    return chosen
+
+
+def _pruned(args: Arguments, chosen: Sequence[Checkpoint]) -> tuple[Path, list[AtCheckpoint]]:
+    device, config = device_of_name(args.common.device), args.pruning
+    model, task = Origin.find(args.finetuned, TaskChoice()).load(device)
+    steps = [checkpoint.step for checkpoint in chosen]
+    recipe = {
+        "model": args.finetuned,
+        "steps": steps,
+        "config": config.as_dict(),
+        "seeds": list(args.seeds),
+        "means_rows": args.means_rows,
+    }
+    directory = args.common.out or Path("runs") / f"emergence-{digest(recipe)[:12]}"
+    output.say(f"{len(steps) * len(args.seeds)} pruning runs: checkpoints {steps} of {args.finetuned}, on {device}")
+    how = Measuring(means_rows=args.means_rows, max_rows=args.max_rows, batch_size=args.batch_size, seed=args.seed)
+    found = prune_checkpoints_into(directory, model, task, chosen, [config], args.seeds, how)
+    for at in found:
+        for text in at.pruned[0].warnings:
+            output.say(f"warning: step {at.step}, {text}")
+    return directory, found
+
+
+def _require_final_model(args: Arguments, found: Sequence[AtCheckpoint]) -> None:
+    final = found[-1].pruned[0].means.model
+    if other := [path for path in args.core if open_pruned(path).means.model != final]:
+        raise ValueError(f"--core {other[0]} prunes another model than the last checkpoint of {args.finetuned}")
+
+
+def _told(core: Core) -> str:
+    return f"{len(core.heads)} heads kept by {core.k} of {core.n}: {' '.join(map(str, core.heads))}"
+
+
+def _by_step(evaluation: pd.DataFrame, emergence: Emergence) -> pd.DataFrame:
+    """One row per pruned checkpoint: mean accuracy of the full model, recall and what it is compared with."""
+    means = evaluation.pivot_table(index="step", columns="group", values="accuracy")
+    steps = emergence.steps
+    shown: dict[str, object] = {"step": steps["step"], "seeds": steps["n"]}
+    shown |= {group: steps["step"].map(means[group]) for group in ("ID", "OOD") if group in means}
+    shown["recall"] = steps["recall"]
+    shown["95 %"] = [
+        "" if pd.isna(low) else f"{low:.2f}..{high:.2f}" for low, high in zip(steps["low"], steps["high"], strict=True)
+    ]
+    named = {
+        "chance": "chance",
+        "p_value": "p",
+        "held_out": "held out",
+        "jaccard_final": "Jaccard to final",
+        "rank": "rank correlation",
+    }
+    return pd.DataFrame(shown | {title: steps[column] for column, title in named.items()})
