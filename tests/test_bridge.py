@@ -4,13 +4,14 @@ import copy
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor
 from transformer_lens.model_bridge import TransformerBridge
 from transformers import AutoTokenizer, BertForMaskedLM, GPT2LMHeadModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from hc_lens.analysis import ablate
+from hc_lens.analysis import ablate, attention_scores
 from hc_lens.data.batches import Batch, Encoded
 from hc_lens.data.task import Split, Task
 from hc_lens.forward import device_of, run_batch, shape_of
@@ -18,6 +19,7 @@ from hc_lens.gates import gate_edits
 from hc_lens.hooks import Edit, HookError, captured, hooked, mlp_point, z_point
 from hc_lens.means import ActivationMeans, MeansError
 from hc_lens.metrics import LabelOrderError, evaluate, predict
+from hc_lens.models import load_model
 from hc_lens.pruning import PruneConfig, prune
 from hc_lens.units import Head, Mlp
 from tests.models.tiny import VOCAB, config, tokenizer, transformers_model
@@ -83,6 +85,29 @@ def test_means_are_those_of_the_activations_at_real_positions(family: str, bridg
     torch.testing.assert_close(means.head[1], seen[z_point(1)][real].mean(0), atol=1e-5, rtol=0)
     torch.testing.assert_close(means.mlp[2], seen[mlp_point(2)][real].mean(0), atol=1e-5, rtol=0)
     assert means.tokens == sum(LENGTHS)
+
+
+def test_means_and_attention_are_those_of_the_hooked_model_with_the_same_weights(
+    family: str, bridge: TransformerBridge
+) -> None:
+    ours = load_model(hf_model=language_model(family), labels=2, tokenizer=bridge.tokenizer)
+    expected, found = (ActivationMeans.collect(model, rows(family)) for model in (ours, bridge))
+    torch.testing.assert_close(found.head, expected.head, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.mlp, expected.mlp, atol=1e-5, rtol=0)
+
+    pairs = Split("pairs", ("the cat saw the dog", "dog slept"), ("cat saw", "the dog"), (0, 1), ("yes", "no"), (0, 1))
+    tables = [attention_scores(model, pairs, max_length=16).table(n_bootstrap=10) for model in (ours, bridge)]
+    pd.testing.assert_frame_equal(*tables, atol=1e-5)
+
+
+def test_attention_that_transformers_keeps_to_itself_is_an_error(words: PreTrainedTokenizerBase) -> None:
+    """A bridge around a BERT that was made with fused attention has no patterns to show: make it with "eager"."""
+    inner = language_model("bert")
+    inner.set_attn_implementation("sdpa")
+    bridge = TransformerBridge.boot_transformers("bert", hf_model=inner, tokenizer=words, device="cpu")
+    pairs = Split("pairs", ("the cat",), ("the dog",), (0,), ("yes", "no"), (0, 1))
+    with pytest.raises(HookError, match="did not fire"):
+        attention_scores(bridge, pairs, max_length=16)
 
 
 def test_the_points_hold_what_goes_into_the_output_projection_and_out_of_the_mlp(
