@@ -9,7 +9,9 @@ import tyro
 from hc_lens.cli import output
 from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
 from hc_lens.cli.origin import Origin
+from hc_lens.cli.together import Asked, Together, measure
 from hc_lens.stages import ablate_into, open_core, open_pruned
+from hc_lens.stages.interaction import Rows
 from hc_lens.units import Head, require_in_model
 from hc_lens.units import parse as parse_unit
 
@@ -30,6 +32,7 @@ class Arguments:
     """Draws the rows where --max-rows limits them, the random sets, and the bootstrap of the intervals."""
     batch_size: int = 64
     """Rows in one forward pass."""
+    together: tyro.conf.OmitArgPrefixes[Together] = field(default_factory=Together)
     common: tyro.conf.OmitArgPrefixes[Computing] = field(default_factory=Computing)
 
 
@@ -64,7 +67,9 @@ def main(words: Sequence[str]) -> None:
             tables.additivity[["case", "scale", "joint", "summed", "excess", "low", "high", "floor_limited", "control_mean"]],
             "loss together (joint) and minus the sum of single losses (excess)",
         )
-    output.headline(args.run, _headline(effects, name, heads))
+    rows = Rows(args.max_rows, args.seed, args.batch_size)
+    told = measure(Asked(pruned, model, task, heads, rows, args.controls, args.common.out), args.together)
+    output.headline(args.run, "; ".join([_headline(effects, name, heads), *told]))
 
 
 def _heads(words: Sequence[str]) -> tuple[Head, ...]:

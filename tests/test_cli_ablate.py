@@ -1,0 +1,69 @@
+"""`hc-lens ablate` with all its questions, used as a newcomer would."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hc_lens.cli import main
+
+TINY = ["--limit", "300", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "20", "--eval-rows", "10"]
+SHORT = ["--steps", "20", "--gate-std", "2", "--batch-size", "8", "--seeds", "42..43", "--means-rows", "50"]
+HEADS = ["--heads", "L0.H0", "L1.H1", "L2.H2", "--max-rows", "4", "--controls", "1"]
+
+
+@pytest.fixture(scope="module")
+def pruned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("cli")
+    assert main(["finetune", *TINY, "--out", str(root / "ft")]) == 0
+    assert main(["prune", str(root / "ft"), *SHORT, "--out", str(root / "pruned")]) == 0
+    return root / "pruned"
+
+
+def test_every_question_leaves_its_table_its_figure_and_a_sentence(
+    pruned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    questions = ["--pairs", "--greedy", "2", "--removal", "--dependence"]
+    assert main(["ablate", str(pruned), *HEADS, *questions, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    for part in (
+        "OOD mean: margin (nats) that a pair costs beyond its two heads",
+        "of 3 pairs interact (OOD mean, 95 %)",
+        "head by head (margin, rows that did not choose it)",
+        "cost most out of domain:",
+        "against its subnetworks (OOD mean)",
+        "later heads change more without all together than without random heads",
+    ):
+        assert part in printed, part
+    headline = printed.strip().splitlines()[-2]
+    assert headline.startswith("ablating the chosen heads")
+    assert headline.count(";") == 4
+    for name in ("effects", "additivity", "interactions", "domains", "greedy", "removal", "dependence"):
+        assert len(pd.read_csv(out / f"{name}.csv")) == len(pd.read_parquet(pruned / f"{name}.parquet"))
+    for name in ("interaction_matrix", "greedy_path", "dependence"):
+        assert "plotly" in (out / f"{name}.html").read_text().lower()
+
+
+def test_greedy_may_choose_from_all_heads(pruned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ablate", str(pruned), *HEADS, "--greedy", "1", "--greedy-from", "all"]) == 0
+    best = pd.read_parquet(pruned / "greedy.parquet")["added"].iloc[0]
+    assert f"greedily {best} cost most" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--heads", "L0.H0", "--pairs"], "pairs need at least two different heads"),
+        (["--heads", "L0.H0", "L1.H1", "--greedy", "3"], "has 1..2 of the 2 candidates, got size 3"),
+        (["--heads", "L0.H0", "--greedy", "-1"], "got size -1"),
+        (["--heads", "L3.H0", "--dependence"], "no block comes after the model's last one"),
+    ],
+)
+def test_questions_that_make_no_sense_are_refused(
+    pruned: Path, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ablate", str(pruned), *words, "--max-rows", "4", "--controls", "1"]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert "Traceback" not in error
