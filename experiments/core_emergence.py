@@ -75,7 +75,8 @@ def config(preset: Preset) -> Config:
     if preset == "smoke":
         return Config(smoke(), None, (42, 43), (54, 55), 0.5, 0.6, Measuring(500, 20), 20)
     if preset == "desk":
-        return Config(nli_desk(), None, SEEDS, (54, 55, 56), 0.5, 0.75, Measuring(10_000, 100, "bf16"), 40)
+        steps = (0, 300, 600, 900, 1_200, 1_500, 1_800, 2_400)
+        return Config(nli_desk(), steps, SEEDS, (54, 55, 56), 0.5, 0.75, Measuring(10_000, 100, "bf16"), 40)
     steps = (0, 500, *range(6_500, 54_501, 6_000))
     return Config(nli_paper(), steps, SEEDS, (54, 55, 56), 0.5, 0.25, Measuring(100_000), 200)
 

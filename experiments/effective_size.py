@@ -62,10 +62,11 @@ def parts(preset: Preset) -> list[Part]:
     if preset == "desk":
         tenths = tuple(round(0.1 * i, 1) for i in range(1, 10))
         mini = nli_desk()
-        steps, small_steps = tuple(range(300, 2_401, 300)), (150, 450, 750, 1_200)
+        steps, small_steps = (300, 600, 900, 1_200, 1_800, 2_400), (150, 450, 750, 1_200)
+        quick = rising(mini, 0.9, 400, batch_size=16)
         small = embedded()
         return [
-            Part(mini, steps, tenths, seeds, (500, 40), Measuring(10_000, None, "bf16"), rising(mini, 0.9, 400), False),
+            Part(mini, steps, tenths, seeds, (400, 20), Measuring(4_000, None, "bf16"), quick, False),
             Part(small, small_steps, tenths, seeds, (500, 100), Measuring(2_000, None, "bf16"), rising(small, 0.9, 400), True),
         ]
     published = tuple(round(0.05 * i, 2) for i in range(5, 15))
@@ -74,12 +75,14 @@ def parts(preset: Preset) -> list[Part]:
     ]
 
 
-def rising(setting: Setting, top: float, steps: int) -> PruneConfig:
+def rising(setting: Setting, top: float, steps: int, batch_size: int | None = None) -> PruneConfig:
     """A run whose target rises all the time.
 
     Its multipliers are faster than at one sparsity: slower ones fall behind (a seed at .9: .71 with rate .05, .80 with .3).
     """
-    return replace(setting.prune(top), steps=steps, ramp_steps=steps, lr_multipliers=0.3)
+    config = setting.prune(top)
+    rows = config.batch_size if batch_size is None else batch_size
+    return replace(config, steps=steps, ramp_steps=steps, lr_multipliers=0.3, batch_size=rows)
 
 
 def limited(task: Task, id_rows: int, ood_rows: int) -> Task:

@@ -25,8 +25,10 @@ def experiment(preset: Preset, places: Places) -> Article:
     """The main line on paraphrases."""
     if preset == "smoke":
         setting, seeds, rows = smoke(), (42, 43, 44), 20
+    elif preset == "desk":
+        setting, seeds, rows = qqp_desk(), tuple(range(42, 48)), 200
     else:
-        setting, seeds, rows = (qqp_desk() if preset == "desk" else qqp_paper()), tuple(range(42, 54)), 500
+        setting, seeds, rows = qqp_paper(), tuple(range(42, 54)), 500
     config = study_config(setting, sparsities=(0.3, 0.6), seeds=seeds, ablation_rows=rows, question=QUESTION)
     told = setting.notes
     done = study(setting, config, places, title="QQP and PAWS-QQP: subnetworks and their core", notes=lambda evaluation: told)

@@ -41,7 +41,7 @@ def config(preset: Preset, places: Places) -> Config:
         base = pruned_base(smoke(), places.models, sparsities=(0.3, 0.5), seeds=(42, 43))
         return Config(base, Rows(20), 3, 3)
     if preset == "desk":
-        return Config(pruned_base(nli_desk(), places.models), Rows(100, precision="bf16"), 10, 5)
+        return Config(pruned_base(nli_desk(), places.models), Rows(50, precision="bf16"), 5, 5)
     return Config(pruned_base(nli_paper(), places.models), Rows(500), 50, 5)
 
 
