@@ -82,6 +82,17 @@ class AttentionScores:
             (_end_to_end([self.cases[i] for i in chosen], name),), (_end_to_end(others, name) if others else None,)
         )
 
+    def by_group(self) -> "AttentionScores":
+        """One case for each group, with the rows of all its cases: "in-domain" and "out of domain"."""
+        named = {"ID": "in-domain", "OOD": "out of domain"}
+        parts: list[AttentionScores] = []
+        for group in dict.fromkeys(part.group for part in self.cases):
+            cases = [part.case for part in self.cases if part.group == group]
+            parts.append(self.pooled(cases, named.get(group, "all")))
+        return AttentionScores(
+            tuple(case for part in parts for case in part.cases), tuple(other for part in parts for other in part.shuffled)
+        )
+
     def profiles(self, *, factor: float = 2.0, minimum: float = 0.25, n_bootstrap: int = 2_000, seed: int = 0) -> pd.DataFrame:
         """What each head mostly does, over all cases pooled; the rule and the columns are those of `profile_table`.
 

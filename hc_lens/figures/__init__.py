@@ -5,6 +5,7 @@ from the data escaped. The shape of the table it takes stands in each docstring.
 """
 
 from hc_lens.figures.accuracy import strip, training_curves
+from hc_lens.figures.attention import attention_map
 from hc_lens.figures.compare import frequency_scatter, jaccard_heatmap
 from hc_lens.figures.dependents import dependence
 from hc_lens.figures.development import core_entry, core_head_development
@@ -14,14 +15,18 @@ from hc_lens.figures.emergence import emergence_curves
 from hc_lens.figures.greedy import greedy_path
 from hc_lens.figures.heads import head_heatmap, joint_histogram
 from hc_lens.figures.interaction import interaction_matrix
+from hc_lens.figures.profiles import PROFILES, attention_dots, head_profiles
 from hc_lens.figures.style import PALETTE, TEMPLATE
 
 __all__ = [
     "PALETTE",
+    "PROFILES",
     "TEMPLATE",
     "ablation_bars",
     "accuracy_vs_sparsity",
     "additivity",
+    "attention_dots",
+    "attention_map",
     "core_entry",
     "core_head_development",
     "dependence",
@@ -30,6 +35,7 @@ __all__ = [
     "frequency_scatter",
     "greedy_path",
     "head_heatmap",
+    "head_profiles",
     "interaction_matrix",
     "jaccard_heatmap",
     "joint_histogram",

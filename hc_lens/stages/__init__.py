@@ -1,6 +1,7 @@
 """The steps of the line as run directories: what each leaves, and how the next reads it; every step resumes."""
 
 from hc_lens.stages.ablation import AblationTables, ablate_into, singles_into
+from hc_lens.stages.attention import AttentionTables, attention_into
 from hc_lens.stages.checkpoints import (
     AtCheckpoint,
     Measuring,
@@ -14,6 +15,7 @@ from hc_lens.stages.checkpoints import (
 from hc_lens.stages.core import core_into, core_of, open_core
 from hc_lens.stages.evaluation import evaluate_into, pruned_evaluation
 from hc_lens.stages.kept import remembered
+from hc_lens.stages.interaction import InteractionTables, Rows, dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.means import means_into, means_spec
 from hc_lens.stages.path import PrunedPath, evaluate_path_into, open_path, prune_path_into
 from hc_lens.stages.pruned import Pruned, open_pruned, prune_into
@@ -23,16 +25,23 @@ __all__ = [
     "QUESTION",
     "AblationTables",
     "AtCheckpoint",
+    "AttentionTables",
+    "InteractionTables",
     "Measuring",
     "PathAtCheckpoint",
     "Pruned",
     "PrunedPath",
+    "Rows",
     "ablate_into",
+    "attention_into",
     "chosen_checkpoints",
     "core_into",
     "core_of",
+    "dependence_into",
     "evaluate_into",
     "evaluate_path_into",
+    "greedy_into",
+    "interactions_into",
     "means_into",
     "means_spec",
     "open_core",
@@ -45,6 +54,7 @@ __all__ = [
     "prune_path_into",
     "pruned_evaluation",
     "remembered",
+    "removal_into",
     "report_inputs",
     "singles_into",
     "subnetworks_by_step",

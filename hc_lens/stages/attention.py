@@ -1,0 +1,67 @@
+"""What the heads of a pruning run's full model attend to, kept in the run."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from hc_lens.analysis import attention_scores
+from hc_lens.data.task import Task
+from hc_lens.data.words import Matching
+from hc_lens.models import Classifier
+from hc_lens.stages.kept import remembered
+from hc_lens.stages.pruned import Pruned
+
+
+class AttentionTables(NamedTuple):
+    """Scores by case, the same with the cases of a group pooled, and a profile for every head over all cases pooled."""
+
+    scores: pd.DataFrame
+    groups: pd.DataFrame
+    profiles: pd.DataFrame
+
+
+def attention_into(
+    pruned: Pruned,
+    model: Classifier,
+    task: Task,
+    *,
+    cases: Sequence[str] | None = None,
+    max_rows: int | None,
+    words: Matching = "word",
+    batch_size: int = 32,
+    seed: int = 0,
+) -> AttentionTables:
+    """What every head of the full model attends to; kept as `attention`, `attention_groups` and `profiles` tables.
+
+    `seed` draws the rows where `max_rows` limits them, the shuffled pairs, and the bootstrap.
+
+    Raises:
+        HookError, KeyError, TypeError, ValueError: as `attention_scores`.
+    """
+    run = pruned.run
+    options = {
+        "task": task.fingerprint,
+        "cases": None if cases is None else list(cases),
+        "max_rows": max_rows,
+        "words": words,
+        "seed": seed,
+    }
+
+    def compute() -> pd.DataFrame:
+        found = attention_scores(
+            model,
+            task,
+            cases=cases,
+            max_rows=max_rows,
+            max_length=pruned.config.max_length,
+            batch_size=batch_size,
+            seed=seed,
+            words=words,
+        )
+        run.write_table("profiles", found.profiles(seed=seed))
+        run.write_table("attention_groups", found.by_group().table(seed=seed))
+        return found.table(seed=seed)  # written last: only then do the options say what the run holds
+
+    scores = remembered(run, "attention", options, compute)
+    return AttentionTables(scores, run.read_table("attention_groups"), run.read_table("profiles"))
