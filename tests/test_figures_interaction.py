@@ -76,8 +76,8 @@ def test_a_greedy_path_draws_joint_and_summed_effects_of_both_groups() -> None:
     for label, case in (("in domain", "ID mean"), ("out of domain", "OOD mean")):
         rows = table[(table["case"] == case) & (table["scale"] == "margin")]
         assert list(lines[f"{label}, together"].y) == list(rows["joint"])
-        assert list(lines[f"{label}, sum of singles"].y) == list(rows["summed"])
-        assert lines[f"{label}, sum of singles"].line.dash == "dash"
+        assert list(lines[f"{label}, one by one"].y) == list(rows["summed"])
+        assert lines[f"{label}, one by one"].line.dash == "dash"
     assert drawn.layout.xaxis.ticktext == ("1<br>L2.H3", "2<br>+ L4.H0", "3<br>+ L10.H1")
     assert sum("random sets" in str(trace.name) for trace in drawn.data) == 1
     assert not any("random sets" in str(trace.name) for trace in figures.greedy_path(path(controls=False)).data)

@@ -37,14 +37,14 @@ def greedy_path(table: pd.DataFrame, scale: str = "margin") -> go.Figure:
     drawn = figure(height=420)
     random = shown[(shown["case"] == "OOD mean") & shown["control_low"].notna()]
     if len(random):
-        _add_band(drawn, random["size"], random["control_low"], random["control_high"], BAND, "random sets, OOD (95 %)")
-    for case, label, colour, symbol in (
-        ("ID mean", "in domain", ID_COLOUR, "square"),
-        ("OOD mean", "out of domain", OOD_COLOUR, "circle"),
+        _add_random(drawn, random)
+    for case, label, colour, symbol, aside in (
+        ("ID mean", "in domain", ID_COLOUR, "square", -0.02),
+        ("OOD mean", "out of domain", OOD_COLOUR, "circle", 0.02),
     ):
         rows = shown[shown["case"] == case]
         if len(rows):
-            _add_path(drawn, rows, label, colour, symbol)
+            _add_path(drawn, rows, label, colour, symbol, aside)
     steps = shown.drop_duplicates("size")
     title, tickformat = _SCALES[scale]
     drawn.update_xaxes(
@@ -60,25 +60,22 @@ def greedy_path(table: pd.DataFrame, scale: str = "margin") -> go.Figure:
     return drawn
 
 
-def _add_band(drawn: go.Figure, x: pd.Series, low: pd.Series, high: pd.Series, colour: str, name: str = "") -> None:
+def _add_random(drawn: go.Figure, rows: pd.DataFrame) -> None:
     drawn.add_scatter(
-        x=[*x, *reversed(list(x))],
-        y=[*high, *reversed(list(low))],
-        name=name,
+        x=[*rows["size"], *reversed(list(rows["size"]))],
+        y=[*rows["control_high"], *reversed(list(rows["control_low"]))],
+        name="random sets, out of domain (95 %)",
         fill="toself",
         mode="lines",
-        line={"width": 0, "color": colour},
-        fillcolor=colour,
-        opacity=0.45 if name else 0.16,
-        showlegend=bool(name),
+        line={"width": 0, "color": BAND},
+        fillcolor=BAND,
         hoverinfo="skip",
     )
 
 
-def _add_path(drawn: go.Figure, rows: pd.DataFrame, label: str, colour: str, symbol: str) -> None:
-    _add_band(drawn, rows["size"], rows["joint_low"], rows["joint_high"], colour)
+def _add_path(drawn: go.Figure, rows: pd.DataFrame, label: str, colour: str, symbol: str, aside: float) -> None:
     drawn.add_scatter(
-        x=list(rows["size"]),
+        x=[size + aside for size in rows["size"]],
         y=list(rows["joint"]),
         name=f"{label}, together",
         mode="lines+markers",
@@ -88,14 +85,23 @@ def _add_path(drawn: go.Figure, rows: pd.DataFrame, label: str, colour: str, sym
             "size": 9,
             "line": {"width": 2, "color": colour},
         },
-        customdata=rows[["joint_low", "joint_high", "summed"]].to_numpy().tolist(),
-        hovertemplate=f"{label}, %{{x}} heads: %{{y:.3f}}<br>95 % interval %{{customdata[0]:.3f}} to %{{customdata[1]:.3f}}"
-        "<br>sum of singles %{customdata[2]:.3f}<extra></extra>",
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": list(rows["joint_high"] - rows["joint"]),
+            "arrayminus": list(rows["joint"] - rows["joint_low"]),
+            "color": colour,
+            "thickness": 1.3,
+            "width": 4,
+        },
+        customdata=rows[["size", "joint_low", "joint_high", "summed"]].to_numpy().tolist(),
+        hovertemplate=f"{label}, %{{customdata[0]}} heads: %{{y:.3f}}<br>95 % interval %{{customdata[1]:.3f}} to "
+        "%{customdata[2]:.3f}<br>sum of singles %{customdata[3]:.3f}<extra></extra>",
     )
     drawn.add_scatter(
-        x=list(rows["size"]),
+        x=[size + aside for size in rows["size"]],
         y=list(rows["summed"]),
-        name=f"{label}, sum of singles",
+        name=f"{label}, one by one",
         mode="lines",
         line={"color": colour, "width": 2, "dash": "dash"},
         hoverinfo="skip",

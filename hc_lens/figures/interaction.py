@@ -20,7 +20,7 @@ from hc_lens.figures.style import (
 from hc_lens.units import parse
 
 _DIVERGING = ((0.0, "#0b5394"), (0.25, "#7fb1d8"), (0.5, "#ffffff"), (0.75, "#eb9f6c"), (1.0, "#b34700"))
-_SCALES = {"accuracy": ("accuracy", ".0%", "share of rows"), "margin": ("margin", "", "nats"), "metric": ("metric", "", "")}
+_SCALES = {"accuracy": ("accuracy", ".0%", ""), "margin": ("margin", "", "nats"), "metric": ("metric", "", "")}
 
 _Row = Mapping[Hashable, Any]
 """A row of a table."""
@@ -65,8 +65,8 @@ def interaction_matrix(table: pd.DataFrame, cases: Sequence[str] = ("ID mean", "
     name, tickformat, unit = _SCALES[scale]
     drawn.update_layout(
         template=TEMPLATE,
-        height=150 + 40 * len(heads),
-        margin={"t": 34, "b": 62},
+        height=170 + 40 * len(heads),
+        margin={"t": 34, "b": 96},
         coloraxis={
             "cmin": -most,
             "cmax": most,
@@ -82,9 +82,9 @@ def interaction_matrix(table: pd.DataFrame, cases: Sequence[str] = ("ID mean", "
         },
     )
     drawn.update_annotations(font={"size": 13, "color": INK})
-    drawn.update_xaxes(showgrid=False, showline=False, tickangle=-45, ticks="")
-    drawn.update_yaxes(showgrid=False, showline=False, ticks="", autorange="reversed")
-    _add_note(drawn, _pairs_note(pd.concat(shown)), 62)
+    drawn.update_xaxes(showgrid=False, showline=False, tickangle=-45, ticks="", ticklabelstandoff=4)
+    drawn.update_yaxes(showgrid=False, showline=False, ticks="", ticklabelstandoff=4, autorange="reversed")
+    _add_note(drawn, _pairs_note(pd.concat(shown)), 66)
     return drawn
 
 

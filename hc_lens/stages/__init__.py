@@ -14,6 +14,7 @@ from hc_lens.stages.checkpoints import (
 )
 from hc_lens.stages.core import core_into, core_of, open_core
 from hc_lens.stages.evaluation import evaluate_into, pruned_evaluation
+from hc_lens.stages.interaction import InteractionTables, Rows, dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.kept import remembered
 from hc_lens.stages.interaction import InteractionTables, Rows, dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.means import means_into, means_spec
