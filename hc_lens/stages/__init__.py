@@ -16,7 +16,6 @@ from hc_lens.stages.core import core_into, core_of, open_core
 from hc_lens.stages.evaluation import evaluate_into, pruned_evaluation
 from hc_lens.stages.interaction import InteractionTables, Rows, dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.kept import remembered
-from hc_lens.stages.interaction import InteractionTables, Rows, dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.means import means_into, means_spec
 from hc_lens.stages.path import PrunedPath, evaluate_path_into, open_path, prune_path_into
 from hc_lens.stages.pruned import Pruned, open_pruned, prune_into
