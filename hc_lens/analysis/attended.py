@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from hc_lens.analysis.profiles import profile_table
+from hc_lens.analysis.profiles import FACTOR, MINIMUM, profile_table
 from hc_lens.analysis.targets import OVERLAPS, RELATIONS
 from hc_lens.metrics import bootstrap_means
 
@@ -93,7 +93,9 @@ class AttentionScores:
             tuple(case for part in parts for case in part.cases), tuple(other for part in parts for other in part.shuffled)
         )
 
-    def profiles(self, *, factor: float = 2.0, minimum: float = 0.25, n_bootstrap: int = 2_000, seed: int = 0) -> pd.DataFrame:
+    def profiles(
+        self, *, factor: float = FACTOR, minimum: float = MINIMUM, n_bootstrap: int = 2_000, seed: int = 0
+    ) -> pd.DataFrame:
         """What each head mostly does, over all cases pooled; the rule and the columns are those of `profile_table`.
 
         Raises:

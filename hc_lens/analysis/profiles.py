@@ -9,8 +9,12 @@ CANDIDATES: tuple[Relation, ...] = ("overlap", "previous", "next", "separator", 
 
 MIXED = "mixed"
 
+FACTOR = 2.0
+MINIMUM = 0.25
+"""The rule's defaults: see `profile_table`."""
 
-def profile_table(scores: pd.DataFrame, *, factor: float = 2.0, minimum: float = 0.25) -> pd.DataFrame:
+
+def profile_table(scores: pd.DataFrame, *, factor: float = FACTOR, minimum: float = MINIMUM) -> pd.DataFrame:
     """A profile for each head, with its evidence: one row per head.
 
     The rule: a relation qualifies if its score is at least `minimum` and the low end of its interval lies above `factor` times

@@ -7,13 +7,13 @@ import pandas as pd
 import tyro
 
 from hc_lens.analysis import attention_pattern
+from hc_lens.analysis.profiles import FACTOR, MINIMUM
 from hc_lens.cli import output
 from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.data import Task
 from hc_lens.data.words import Matching
 from hc_lens.figures import PROFILES, attention_dots, attention_map, head_profiles
-from hc_lens.models import Classifier
 from hc_lens.report import Article, Section, text_table, write_article
 from hc_lens.stages import AttentionTables, Pruned, attention_into, open_core, open_pruned
 from hc_lens.units import Head, require_in_model
@@ -129,9 +129,9 @@ def _article(
             Section(
                 "profiles",
                 "What every head mostly attends to",
-                "A head is named after the relation with its largest score, if that is at least 0.25 and its interval lies above "
-                "twice the baseline; else it is mixed. The baseline is even attention and, for equal words, what as many other "
-                "words of the other sentence get.",
+                "A head is named after the relation with its largest score, if that is at least "
+                f"{MINIMUM:g} and its interval lies above {FACTOR:g} times the baseline; else it is mixed. The baseline is even "
+                "attention and, for equal words, what as many other words of the other sentence get.",
                 head_profiles(tables.profiles, heads),
                 folded=[text_table(profiles[_EVIDENCE], "Every head's profile and its evidence")],
             ),
@@ -148,7 +148,7 @@ def _article(
             Section(
                 "pair",
                 "One pair, token by token",
-                "Choose a head by the menu. Rows attend, columns are attended to; equal words of the two sentences are outlined.",
+                "Choose a head by the menu. Rows attend, columns are attended to; equal words of the sentences are outlined.",
                 attention_map(pattern),
                 width=(760, 1100),
             ),

@@ -130,7 +130,7 @@ def attention_dots(table: pd.DataFrame, heads: Sequence[Head]) -> go.Figure:
         legend={"yref": "container", "y": 0.995, "yanchor": "top"},
     )
     drawn.update_annotations(font={"size": 12, "color": INK})
-    most = float(shown[["score", "high", "shuffled", "uniform"]].max(axis=None))
+    most = float(np.nanmax(shown[["score", "high", "shuffled", "uniform"]].to_numpy(dtype=np.float64)))
     drawn.update_xaxes(range=[-0.03 * most, 1.06 * most], nticks=4, rangemode="tozero")
     drawn.update_xaxes(title_text="share of attention", row=1, col=(len(relations) + 1) // 2)
     drawn.update_yaxes(
