@@ -167,7 +167,7 @@ def _add_line(drawn: go.Figure, table: pd.DataFrame, line: _Line, row: int) -> N
         mode="lines+markers",
         line={"color": line.colour, "width": 2.5, "dash": line.dash},
         marker={
-            "size": 8,
+            "size": 7,
             "color": ["white" if is_hollow else line.colour for is_hollow in hollow],
             "line": {"color": line.colour, "width": 2},
         },
