@@ -130,8 +130,8 @@ def _article(
                 "profiles",
                 "What every head mostly attends to",
                 "A head is named after the relation with its largest score, if that is at least "
-                f"{MINIMUM:g} and its interval lies above {FACTOR:g} times the baseline; else it is mixed. The baseline is even "
-                "attention and, for equal words, what as many other words of the other sentence get.",
+                f"{MINIMUM:g} and its interval lies above {FACTOR:g} times the baseline; else it is mixed. The baseline is "
+                "even attention and, for equal words, what as many other words of the other sentence get.",
                 head_profiles(tables.profiles, heads),
                 folded=[text_table(profiles[_EVIDENCE], "Every head's profile and its evidence")],
             ),
