@@ -100,10 +100,11 @@ def effective_size(
     _require_options(semantics, curve, tolerance)
     rows: list[dict[str, object]] = []
     for cell in cells(grid, full, _RULES[semantics].weights):
-        summarised = _as_coded if semantics == "as_coded" else _as_written
+        coded = semantics == "as_coded"
+        size = _as_coded(cell, tolerance, curve) if coded else _as_written(cell, tolerance, curve, n_bootstrap, seed)
         rows.append(
             {"step": cell.step, "set": cell.set}
-            | summarised(cell, tolerance, curve, n_bootstrap, seed)
+            | size
             | {
                 "full": cell.full,
                 "floor": cell.full <= tolerance + _ROUNDING,
@@ -147,8 +148,8 @@ def seed_sizes(
     return pd.concat(tables, ignore_index=True)
 
 
-def _as_coded(cell: Cells, tolerance: float, curve: Curve, n_bootstrap: int, seed: int) -> dict[str, object]:
-    """Sizes per seed, averaged after; nothing is drawn."""
+def _as_coded(cell: Cells, tolerance: float, curve: Curve) -> dict[str, object]:
+    """Sizes per seed, averaged after."""
     faithful = _not_much_worse(cell.accuracy, cell.full, tolerance)
     sizes = _sizes(faithful, _present(cell, "as_coded"), cell.targets, curve)
     mean, low, high, n = mean_over_seeds(sizes, 0.0, _FULL_SIZE)

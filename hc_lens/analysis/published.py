@@ -117,7 +117,10 @@ def published_subnetworks(file: Path, target: float, *, in_domain: Collection[st
         if name not in columns:
             raise ValueError(f"{file}: no field {name!r}; it has {sorted(columns)}")
     seeds = _list(file, "seed", columns["seed"], None)
-    sparsities = _list(file, "sparsity", columns["sparsity"], len(seeds))
+    sparsities = [
+        _share(file, ("sparsity", str(i)), value)
+        for i, value in enumerate(_list(file, "sparsity", columns["sparsity"], len(seeds)))
+    ]
     rows: list[dict[str, object]] = []
     for case in (name for name in columns if name not in ("seed", "sparsity")):
         for i, accuracy in enumerate(_list(file, case, columns[case], len(seeds))):
@@ -188,9 +191,13 @@ def _list(file: Path, field: str, value: object, length: int | None) -> list[obj
 
 
 def _accuracy(file: Path, keys: Sequence[str], value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and (0 <= value <= 1 or value == _FAILED):
+    return float(_FAILED) if value == _FAILED else _share(file, keys, value, ", or -1 for a failed run")
+
+
+def _share(file: Path, keys: Sequence[str], value: object, others: str = "") -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)
-    raise ValueError(f"{file}: {_path(keys)}: an accuracy is a number in 0..1, or -1 for a failed run; got {_told(value)}")
+    raise ValueError(f"{file}: {_path(keys)}: expected a number in 0..1{others}; got {_told(value)}")
 
 
 def _number(file: Path, keys: Sequence[str], index: int) -> int:

@@ -238,7 +238,7 @@ def _add_panel(drawn: go.Figure, panel: _Panel, row: int, column: int) -> None:
 
 
 def _add_band(
-    drawn: go.Figure, x: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str, row: int, column: int
+    drawn: go.Figure, x: Sequence[int | float], low: Sequence[float], high: Sequence[float], colour: str, row: int, column: int
 ) -> None:
     drawn.add_scatter(
         x=[*x, *reversed(x)],
