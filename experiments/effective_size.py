@@ -62,7 +62,7 @@ def parts(preset: Preset) -> list[Part]:
     if preset == "desk":
         tenths = tuple(round(0.1 * i, 1) for i in range(1, 10))
         mini = nli_desk()
-        steps, small_steps = (300, 600, 900, 1_200, 1_800, 2_400), (150, 450, 750, 1_200)
+        steps, small_steps = (300, 900, 1_200, 2_400), (150, 450, 1_200)
         quick = rising(mini, 0.9, 400, batch_size=16)
         small = embedded()
         return [
