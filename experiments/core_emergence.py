@@ -14,7 +14,7 @@ from functools import partial
 
 import pandas as pd
 
-from experiments.shared.base import SEEDS, SPARSITIES, Base, pruned_base
+from experiments.shared.base import SEEDS, SMOKE_SEEDS, SMOKE_SPARSITIES, SPARSITIES, Base, pruned_base
 from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.settings import Preset, Setting, nli_desk, nli_paper, smoke
 from hc_lens import figures
@@ -73,7 +73,7 @@ class Config:
 def config(preset: Preset) -> Config:
     """What is run at each scale."""
     if preset == "smoke":
-        return Config(smoke(), None, (42, 43), (54, 55), 0.5, 0.6, Measuring(500, 20), 20)
+        return Config(smoke(), None, SMOKE_SEEDS, (54, 55), 0.5, 0.6, Measuring(500, 20), 20, SMOKE_SPARSITIES)
     if preset == "desk":
         steps = (0, 300, 600, 900, 1_200, 1_500, 1_800, 2_400)
         return Config(nli_desk(), steps, SEEDS, (54, 55, 56), 0.5, 0.75, Measuring(10_000, 100, "bf16"), 40)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.shared.base import Base, pruned_base
+from experiments.shared.base import SMOKE_SEEDS, SMOKE_SPARSITIES, Base, pruned_base
 from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.settings import Preset, nli_desk, nli_paper, smoke
 from hc_lens import figures
@@ -29,7 +29,7 @@ N_SETS = 2_000
 def base_of(preset: Preset, places: Places) -> tuple[Base, int]:
     """The pruned model at each scale, and how many rows of each case are read."""
     if preset == "smoke":
-        return pruned_base(smoke(), places.models, sparsities=(0.3, 0.5), seeds=(42, 43)), 20
+        return pruned_base(smoke(), places.models, sparsities=SMOKE_SPARSITIES, seeds=SMOKE_SEEDS), 20
     return (pruned_base(nli_desk(), places.models), 60) if preset == "desk" else (pruned_base(nli_paper(), places.models), 500)
 
 

@@ -11,7 +11,7 @@ PAWS-QQP is read from `$HC_LENS_DATA`: its licence asks each user to make it. Tr
 Run: `python -m experiments.qqp_paws --preset desk`; the same command resumes.
 """
 
-from experiments.shared.base import study, study_config
+from experiments.shared.base import SMOKE_SEEDS, study, study_config
 from experiments.shared.command import Places, run_experiment
 from experiments.shared.settings import Preset, qqp_desk, qqp_paper, smoke
 from hc_lens.report import Article, study_article
@@ -24,7 +24,7 @@ QUESTION = (
 def experiment(preset: Preset, places: Places) -> Article:
     """The main line on paraphrases."""
     if preset == "smoke":
-        setting, seeds, rows = smoke(), (42, 43, 44), 20
+        setting, seeds, rows = smoke(), SMOKE_SEEDS, 20
     elif preset == "desk":
         setting, seeds, rows = qqp_desk(), tuple(range(42, 48)), 200
     else:

@@ -10,7 +10,7 @@ Run: `python -m experiments.shared_heads --preset desk`; the same command resume
 
 import pandas as pd
 
-from experiments.shared.base import SEEDS, SPARSITIES, Base, pruned_base
+from experiments.shared.base import SEEDS, SMOKE_SEEDS, SMOKE_SPARSITIES, SPARSITIES, Base, pruned_base
 from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.settings import Preset, nli_desk, nli_paper, smoke
 from hc_lens import figures
@@ -25,7 +25,7 @@ QUESTION = "Are subnetworks that generalize differently competing circuits, or d
 def base_of(preset: Preset, places: Places) -> Base:
     """The subnetworks at each scale."""
     if preset == "smoke":
-        return pruned_base(smoke(), places.models, sparsities=(0.3, 0.5), seeds=(42, 43, 44, 45))
+        return pruned_base(smoke(), places.models, sparsities=SMOKE_SPARSITIES, seeds=SMOKE_SEEDS)
     setting = nli_desk() if preset == "desk" else nli_paper()
     return pruned_base(setting, places.models, sparsities=SPARSITIES, seeds=SEEDS)
 

@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 import tyro
 
-from experiments.shared.base import study, study_config
+from experiments.shared.base import SMOKE_SEEDS, SMOKE_SPARSITIES, study, study_config
 from experiments.shared.command import Arguments, Places, places_of
 from experiments.shared.settings import SEEN, Preset, Setting, nli_desk, nli_paper, smoke
 from hc_lens.study import Study, StudyConfig
@@ -42,7 +42,7 @@ def parts(preset: Preset) -> list[Part]:
     """The studies at each scale."""
     if preset == "smoke":
         setting = smoke()
-        config = study_config(setting, sparsities=(0.3, 0.5), seeds=(42, 43, 44), ablation_rows=20, controls=3)
+        config = study_config(setting, sparsities=SMOKE_SPARSITIES, seeds=SMOKE_SEEDS, ablation_rows=20, controls=3)
         return [Part(setting, config, "Smoke run: subnetworks and their heuristic core")]
     if preset == "desk":
         with_hans, without = nli_desk(), nli_desk(hans_share=0.0)

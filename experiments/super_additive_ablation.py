@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from experiments.shared.base import Base, pruned_base
+from experiments.shared.base import SMOKE_SEEDS, SMOKE_SPARSITIES, Base, pruned_base
 from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.settings import Preset, nli_desk, nli_paper, smoke
 from hc_lens import figures
@@ -38,7 +38,7 @@ class Config:
 def config(preset: Preset, places: Places) -> Config:
     """What is run at each scale."""
     if preset == "smoke":
-        base = pruned_base(smoke(), places.models, sparsities=(0.3, 0.5), seeds=(42, 43))
+        base = pruned_base(smoke(), places.models, sparsities=SMOKE_SPARSITIES, seeds=SMOKE_SEEDS)
         return Config(base, Rows(20), 3, 3)
     if preset == "desk":
         return Config(pruned_base(nli_desk(), places.models), Rows(50, precision="bf16"), 5, 5)

@@ -20,6 +20,8 @@ from hc_lens.train import finetune
 
 SPARSITIES = (0.5, 0.7)
 SEEDS = tuple(range(42, 54))
+SMOKE_SPARSITIES = (0.3, 0.5)
+SMOKE_SEEDS = (42, 43, 44, 45)
 
 
 @dataclass(frozen=True, eq=False)
