@@ -34,7 +34,7 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Compare the runs' heads, cores and accuracies."""
     args = parse(Arguments, "compare", words)
-    paths = tuple(dict.fromkeys(args.runs))
+    paths = tuple({path.resolve(): path for path in args.runs}.values())
     if len(paths) < 2:
         raise ValueError(f"give two different RUNs or more, got {len(args.runs)} (see hc-lens compare --help)")
     pruned = [open_pruned(path) for path in paths]
@@ -51,9 +51,13 @@ def main(words: Sequence[str]) -> None:
 
 
 def _names(paths: Sequence[Path]) -> tuple[str, ...]:
-    """Directory names where they tell the runs apart, else their paths."""
-    short = [path.resolve().name for path in paths]
-    return tuple(short if len(set(short)) == len(short) else map(str, paths))
+    """The end of each path, as long as it takes to tell the runs apart."""
+    parts = [path.resolve().parts for path in paths]
+    for length in range(1, max(map(len, parts))):
+        ends = tuple("/".join(each[-length:]) for each in parts)
+        if len(set(ends)) == len(ends):
+            return ends
+    return tuple(str(path.resolve()) for path in paths)
 
 
 def _show_cores(cores: SharedCore, out: Path | None) -> None:
@@ -102,6 +106,9 @@ def _show_accuracy(pruned: Sequence[Pruned], names: Sequence[str], out: Path | N
     first, *later = [p.run.read_table("evaluation") for p in pruned]
     tables: list[pd.DataFrame] = []
     for p, name, evaluation in zip(pruned[1:], names[1:], later, strict=True):
+        if not {*first["case"]} & {*evaluation["case"]}:
+            output.say(f"{names[0]} and {name} have no case in common: their accuracies are not compared")
+            continue
         table = accuracy_difference(first, evaluation)
         if same := _same_rows(pruned[0], p):
             agreement = accuracy_difference(first, evaluation, column="agreement")
@@ -111,7 +118,8 @@ def _show_accuracy(pruned: Sequence[Pruned], names: Sequence[str], out: Path | N
         shown = table.drop(columns=["n_first", "n_second"])
         output.table(shown, f"accuracy of {name} minus {names[0]}, means over seeds, Welch's 95 % interval")
         tables.append(table.assign(run=name, against=names[0], same_rows=same))
-    output.keep(pd.concat(tables, ignore_index=True), out, "accuracy_difference")
+    if tables:
+        output.keep(pd.concat(tables, ignore_index=True), out, "accuracy_difference")
 
 
 def _same_rows(first: Pruned, second: Pruned) -> bool:
