@@ -74,7 +74,7 @@ def told(shared: SharedCore) -> str:
         f"The cores of {len(shared.cores)} fine-tuning seeds share {len(shared.heads)} heads ({heads}); cores of the same "
         f"size in each layer at random places share {chance.mean:.2f} (95 % {chance.interval.low:g} to "
         f"{chance.interval.high:g}; "
-        f"{p_text(shared.p_value)}). Two cores have a Jaccard similarity of {between.mean():.2f} ({between.min():.2f} to "
+        f"p = {p_text(shared.p_value)}). Two cores have a Jaccard similarity of {between.mean():.2f} ({between.min():.2f} to "
         f"{between.max():.2f})."
     )
 

@@ -56,6 +56,7 @@ def against_others(groups: pd.DataFrame, core: Sequence[Head]) -> pd.DataFrame:
                 "other heads": float(others.mean()),
                 "others_low": float(low),
                 "others_high": float(high),
+                "sets": len(others),
                 "control_p": (1 + int((others >= mine).sum())) / (1 + len(others)),
             }
         )
@@ -74,12 +75,9 @@ def told(compared: pd.DataFrame, profiles: pd.DataFrame, core: Sequence[Head]) -
     mine = profiles.set_index(["layer", "head"])
     named = ", ".join(f"{head} {mine.loc[tuple(head), 'profile']}" for head in core)
     rows = [
-        f"{100 * row.core:.1f} % {where} (even {100 * row.even:.1f} %, other heads of their layers {100 * row.other:.1f} % "
+        f"{100 * row.core:.1f} % {row.pairs} (even {100 * row.even:.1f} %, other heads of their layers {100 * row.other:.1f} % "
         f"[{100 * row.others_low:.1f}, {100 * row.others_high:.1f}], p = {row.control_p:.2g})"
-        for name, where in (("ID", "in-domain"), ("OOD", "out of domain"))
-        for row in compared.rename(columns={"other heads": "other"})
-        .query("relation == 'overlap' and pairs == @name")
-        .itertuples()
+        for row in compared[compared["relation"] == "overlap"].rename(columns={"other heads": "other"}).itertuples()
     ]
     return f"Profiles of the core: {named}. Its heads give the same word of the other sentence {' and '.join(rows)}."
 
@@ -103,7 +101,7 @@ def experiment(preset: Preset, places: Places) -> Article:
             shown=[
                 text_table(
                     with_interval(compared, "other heads", low="others_low", high="others_high", percent=True),
-                    f"Core heads against {N_SETS:,} random sets of other heads of their layers",
+                    "Core heads against random sets of as many other heads of their layers",
                     labels=2,
                     percent=["core", "even"],
                 )

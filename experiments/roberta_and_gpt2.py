@@ -96,7 +96,7 @@ def told(family: Family, base: Base, evaluation: pd.DataFrame) -> str:
     )
     core = base.core
     return (
-        f"{family.name}: {ranges}; {core.k} of {core.n} subnetworks share {len(core.heads)} heads ({p_text(core.p_value)}: "
+        f"{family.name}: {ranges}; {core.k} of {core.n} subnetworks share {len(core.heads)} heads (p = {p_text(core.p_value)}: "
         f"permutations share {core.null_low:g} to {core.null_high:g})."
     )
 

@@ -62,8 +62,8 @@ def told(base: Base, compared: list[tuple[float, Comparison]]) -> str:
     rank = spearman(low.subnetworks, high.subnetworks)
     parts = [
         f"{core.k} of {core.n} subnetworks share {len(core.heads)} heads ({' '.join(map(str, core.heads))}; permutation null "
-        f"{core.null_low:g} to {core.null_high:g}, {p_text(core.p_value)}); head frequencies at the two sparsities correlate "
-        f"with rho = {rank.rho:.2f} ({p_text(rank.p_value)})."
+        f"{core.null_low:g} to {core.null_high:g}, p = {p_text(core.p_value)}); head frequencies at the two sparsities "
+        f"correlate with rho = {rank.rho:.2f} (p = {p_text(rank.p_value)})."
     ]
     for sparsity, found in compared:
         row = difference(found)
