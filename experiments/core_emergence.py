@@ -29,7 +29,7 @@ from hc_lens.analysis import (
 )
 from hc_lens.analysis.generalization import BeforeOnset
 from hc_lens.means import ActivationMeans
-from hc_lens.report import Article, Section, text_table, with_interval
+from hc_lens.report import Article, Section, p_text, text_table, with_interval
 from hc_lens.stages import (
     AtCheckpoint,
     Measuring,
@@ -144,7 +144,8 @@ def article(
     """The report."""
     rule = f"kept by {base.core.k} of {base.core.n} subnetworks"
     heads = " ".join(map(str, base.core.heads))
-    steps = with_interval(emergence.steps, "recall", percent=True)
+    steps = with_interval(emergence.steps, "recall", percent=True).assign(p_value=emergence.steps["p_value"].map(p_text))
+    cores = emergence.cores.assign(p_value=emergence.cores["p_value"].map(p_text))
     columns = ["step", "n", "heads", "recall (%) [95 %]", "chance", "p_value", "jaccard_final", "rank"]
     pruned = subnetworks[subnetworks["subnetwork"] != "full"]
     accuracy = pd.concat(
@@ -163,10 +164,12 @@ def article(
             figures.emergence_curves(
                 training, emergence.steps, onset=before.onset.step, level=config.level, cases=before.onset.cases
             ),
-            shown=[text_table(steps[columns], "The core in each checkpoint's subnetworks", percent=["chance"])],
+            shown=[
+                text_table(steps[columns], "The core in each checkpoint's subnetworks", percent=["chance"], digits={"heads": 1})
+            ],
             folded=[
                 text_table(accuracy, "Mean accuracy over cases (%)", percent=[str(c) for c in accuracy.columns[1:]]),
-                text_table(emergence.cores, "The core of each checkpoint's own subnetworks"),
+                text_table(cores, "The core of each checkpoint's own subnetworks"),
             ],
         ),
         Section(
