@@ -26,6 +26,7 @@ Axis names (jaxtyping; a starred name stands for any number of axes):
 | `mask_batch`, `mask_pos` | `batch` and `pos` of a mask not yet known to fit its ids; `type_` likewise |
 | `run`                    | pruning runs (seeds) trained together or compared                          |
 | `step`                   | optimiser steps                                                            |
+| `target`                 | sparsities of a grid, ascending                                            |
 | `micro`                  | micro-batches of a run: every step has `accumulation` of them              |
 | `column`                 | columns of a table, such as those of a pruning history                     |
 | `draw`                   | bootstrap samples or permutations                                          |
