@@ -53,18 +53,19 @@ def attention_map(pattern: pd.DataFrame) -> go.Figure:
     drawn = figure(height=cell * n + margin + 90)
     # As wide as the square needs: a wider figure would leave its menu and its scale far away.
     drawn.update_layout(width=cell * n + margin + 190, autosize=False)
-    hover = [[f"<b>{query}</b> attends to <b>{key}</b>" for key in labels] for query in labels]
+    names = [[(query, key) for key in labels] for query in labels]
     for rank, head in enumerate(heads):
         rows = pattern[(pattern["layer"] == head.layer) & (pattern["head"] == head.index)]
         drawn.add_heatmap(
-            z=_grid(rows, "weight", n, head).tolist(),
-            customdata=hover,
+            z=_grid(rows, "weight", n, head).round(4).tolist(),
+            customdata=names,
             coloraxis="coloraxis",
             xgap=1,
             ygap=1,
             name=str(head),
             visible=rank == 0,
-            hovertemplate=f"{head}: %{{customdata}}<br>weight %{{z:.3f}}<extra></extra>",
+            hovertemplate=f"{head}: <b>%{{customdata[0]}}</b> attends to <b>%{{customdata[1]}}</b>"
+            "<br>weight %{z:.3f}<extra></extra>",
         )
     first = pattern[(pattern["layer"] == heads[0].layer) & (pattern["head"] == heads[0].index)]
     _add_outlines(drawn, _grid(first, "same_word", n, heads[0]).astype(bool))
