@@ -328,3 +328,13 @@ def test_seeds_are_ranges_with_both_ends_and_lists() -> None:
 def test_other_seeds_are_refused(words: list[str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         read_seeds(words)
+
+
+def test_one_file_of_cases_is_taken_as_it_is_and_remembered(tmp_path: Path) -> None:
+    paws = tmp_path / "paws.jsonl"
+    paws.write_text("")
+    choice = TaskChoice(task="qqp", ood=(str(paws),))
+    assert choice.as_json()["ood"] == [str(paws)]
+    assert TaskChoice.from_json(choice.as_json()).ood == (str(paws),)
+    with pytest.raises(ValueError, match="--ood nothing: give hans, an existing file, or each case as NAME=FILE"):
+        TaskChoice(task="qqp", ood=("nothing",)).load()

@@ -122,9 +122,9 @@ class TaskChoice:
     """Which sentence pairs."""
 
     task: str | None = None
-    """synthetic (the embedded grammar), mnli (from the hub), or a file of pairs (TSV, CSV, JSONL, Parquet, also .gz)."""
+    """synthetic (the embedded grammar), mnli or qqp (from the hub), or a file of pairs (TSV, CSV, JSONL, Parquet, also .gz)."""
     ood: tuple[str, ...] = ()
-    """Out-of-domain cases: hans (from the hub), or files as NAME=FILE."""
+    """Out-of-domain cases: hans (from the hub), files as NAME=FILE, or one FILE (of HANS for mnli, of PAWS-QQP for qqp)."""
     label_names: tuple[str, ...] = ()
     """For a file: the labels, in the order of their codes."""
     columns: tuple[str, str, str] = ("premise", "hypothesis", "label")
@@ -173,7 +173,10 @@ class TaskChoice:
         file = str(Path(named).absolute()) if Path(named).exists() else named
         validation = None if self.validation is None else str(self.validation.absolute())
         cases = _cases(self.ood)
-        ood = [f"{name}={path}" for name, path in cases.items()] if isinstance(cases, dict) else list(self.ood)
+        if isinstance(cases, dict):
+            ood = [f"{name}={path}" for name, path in cases.items()]
+        else:
+            ood = [] if cases is None else [cases]
         return asdict(self) | {"task": file, "validation": validation, "ood": ood}
 
     @classmethod
@@ -190,9 +193,11 @@ def _cases(words: Sequence[str]) -> str | dict[str, Path | str] | None:
         return None
     if list(words) == ["hans"]:
         return "hans"
+    if len(words) == 1 and Path(words[0]).exists():
+        return str(Path(words[0]).absolute())
     named = [word.partition("=") for word in words]
     if bad := [word for word, (_, sign, file) in zip(words, named, strict=True) if not (sign and file)]:
-        raise ValueError(f"--ood {bad[0]}: give hans, or each case as NAME=FILE")
+        raise ValueError(f"--ood {bad[0]}: give hans, an existing file, or each case as NAME=FILE")
     return {name: str(Path(file).absolute()) for name, _, file in named}
 
 
