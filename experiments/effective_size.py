@@ -237,7 +237,7 @@ def article(done: Sequence[tuple[Part, Grids]], preset: Preset) -> Article:
     return Article(
         title="Effective size over fine-tuning",
         question=QUESTION,
-        answer=" ".join(answers),
+        answer="\n".join(answers),
         sections=sections,
         notes=notes,
         provenance=versions(),

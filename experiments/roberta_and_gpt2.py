@@ -143,7 +143,7 @@ def experiment(preset: Preset, places: Places) -> Article:
     return Article(
         title="RoBERTa and GPT-2",
         question=QUESTION,
-        answer=" ".join(answers),
+        answer="\n".join(answers),
         sections=shown,
         warnings=warnings,
         notes=[note for family in chosen for note in family.setting.notes],

@@ -97,7 +97,7 @@ def experiment(preset: Preset, places: Places) -> Article:
     return Article(
         title="Sparser subnetworks and generalization",
         question=QUESTION,
-        answer=" ".join(told(table, who) for who, _, _, table in found),
+        answer="\n".join(told(table, who) for who, _, _, table in found),
         sections=[section(table, anchor, heading) for _, anchor, heading, table in found],
         notes=chosen.setting.notes,
         provenance=versions(),

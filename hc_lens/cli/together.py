@@ -78,7 +78,7 @@ def _pairs(asked: Asked) -> str:
     place = places[min(1, len(places) - 1)]
     shown = tables.pairs[(tables.pairs["case"] == place) & (tables.pairs["scale"] == "margin")]
     apart = int(((shown["low"] > 0) | (shown["high"] < 0)).sum())
-    most = shown.loc[shown["interaction"].abs().idxmax()]
+    most = shown.iloc[int(shown["interaction"].abs().argmax())]
     strongest = f"{most['a']} and {most['b']} most ({most['interaction']:+.2f} nats)"
     return f"{apart} of {len(shown)} pairs interact ({place}, 95 %), {strongest}"
 
