@@ -98,10 +98,10 @@ def test_published_sweep_sparser_generalises_worse(reference: Path) -> None:
     assert gap.n == 3
 
 
-def test_published_grid_agrees_with_the_sweep_as_far_as_seeds_agree(
-    reference: Path, grid: pd.DataFrame, full: pd.DataFrame
+def test_published_grid_agrees_with_itself_and_its_seeds_differ_far_more_out_of_domain(
+    grid: pd.DataFrame, full: pd.DataFrame
 ) -> None:
-    """Two checkpoints of one training run, 500 steps from its end apart: a yardstick for other comparisons of grids."""
+    """The last checkpoint's accuracies: what two seeds differ by is the yardstick for any other way to make the grid."""
     last = grid[grid["step"] == grid["step"].max()]
     found = grid_agreement(last, last, full)
     assert (found.summary["difference"] == 0).all()
