@@ -52,6 +52,12 @@ def test_token_types_matter(family_name: str) -> None:
     assert not torch.allclose(model(tokens), model(tokens._replace(token_type_ids=None)), atol=1e-2)
 
 
+@pytest.mark.parametrize("family_name", ["distilbert", *(name for name in FAMILIES if TINY[name].is_decoder)])
+def test_a_family_without_token_types_ignores_them(family_name: str) -> None:
+    model, tokens = load_model(hf_model=transformers_model(family_name)), batch(family_name)
+    torch.testing.assert_close(model(tokens._replace(token_type_ids=tokens.input_ids % 2)), model(tokens))
+
+
 def test_without_a_mask_the_pad_id_marks_the_padding(family: str) -> None:
     model, tokens = load_model(hf_model=transformers_model(family)), batch(family)
     torch.testing.assert_close(model(tokens.input_ids, token_type_ids=tokens.token_type_ids), model(tokens))
