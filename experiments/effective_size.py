@@ -62,12 +62,12 @@ def parts(preset: Preset) -> list[Part]:
     if preset == "desk":
         tenths = tuple(round(0.1 * i, 1) for i in range(1, 10))
         mini = nli_desk()
-        steps, small_steps = (300, 900, 1_200, 2_400), (150, 450, 1_200)
+        steps, small_steps = (300, 900, 1_200, 2_400), (450, 1_200)
         quick = rising(mini, 0.9, 400, batch_size=16)
         small = embedded()
         return [
             Part(mini, steps, tenths, seeds, (400, 20), Measuring(4_000, None, "bf16"), quick, False),
-            Part(small, small_steps, tenths, seeds, (500, 100), Measuring(2_000, None, "bf16"), rising(small, 0.9, 400), True),
+            Part(small, small_steps, (0.2, 0.4, 0.6, 0.8), seeds, (500, 100), Measuring(2_000, None, "bf16"), rising(small, 0.8, 400), True),
         ]
     published = tuple(round(0.05 * i, 2) for i in range(5, 15))
     return [

@@ -10,7 +10,7 @@ from hc_lens.cli import main
 
 TINY = ["--limit", "200", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "10", "--eval-rows", "5"]
 SHORT = ["--prune-steps", "12", "--prune-batch-size", "8", "--means-rows", "30", "--max-rows", "5"]
-GRID = [*SHORT, "--seeds", "42..43", "--sparsities", "0.6", "0.3"]
+GRID = [*SHORT, "--seeds", "42..43", "--sparsities", "0.7", "0.5"]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_sweep_prunes_the_final_model_at_every_sparsity(
     table = pd.read_csv(out / "accuracy_by_sparsity.csv")
     assert set(table["step"]) == {20}
     pruned = table[table["subnetwork"] != "full"]
-    assert set(zip(pruned["seed"], pruned["target"], strict=True)) == {(s, t) for s in (42, 43) for t in (0.3, 0.6)}
+    assert set(zip(pruned["seed"], pruned["target"], strict=True)) == {(s, t) for s in (42, 43) for t in (0.5, 0.7)}
     assert set(pd.read_csv(out / "sparsity_trend.csv")["group"]) == {"ID", "OOD"}
     assert "plotly" in (out / "accuracy_vs_sparsity.html").read_text()
 
@@ -59,7 +59,7 @@ def test_effective_size_along_one_rising_target_per_seed(
     sizes = pd.read_csv(out / "effective_size.csv")
     assert set(sizes["semantics"]) == {"as_coded", "as_written"}
     assert set(zip(sizes["step"], sizes["set"], strict=True)) == {(s, n) for s in (10, 20) for n in ("ID", "OOD", "mixed")}
-    assert sizes["size"].between(40, 100).all()
+    assert sizes["size"].between(30, 100).all()
     kinds = {json.loads(file.read_text())["kind"] for file in out.glob("step-*/prune*/run.json")}
     assert kinds == {"prune-path"}
     assert {file.name for file in out.glob("*.html")} == {"effective_size_as_coded.html", "effective_size_as_written.html"}
