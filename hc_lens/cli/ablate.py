@@ -7,13 +7,13 @@ import pandas as pd
 import tyro
 
 from hc_lens.cli import output
+from hc_lens.cli.heads import chosen_heads
 from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.cli.together import Asked, Together, measure
-from hc_lens.stages import ablate_into, open_core, open_pruned
+from hc_lens.stages import ablate_into, open_pruned
 from hc_lens.stages.interaction import Rows
-from hc_lens.units import Head, require_in_model
-from hc_lens.units import parse as parse_unit
+from hc_lens.units import Head
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,7 @@ def main(words: Sequence[str]) -> None:
     args = parse(Arguments, "ablate", words)
     device = device_of_name(args.common.device)
     pruned = open_pruned(args.run)
-    heads = _heads(args.heads) if args.heads else open_core(pruned.run).heads
-    require_in_model(heads, pruned.means.n_layers, pruned.means.n_heads)
-    if not heads:
-        raise ValueError(f"{args.run}: the core is empty; find one with a smaller --k, or give --heads")
+    heads = chosen_heads(pruned, args.heads)
     model, task = Origin.of(pruned.run).load(device)
     pruned.means.require_model(model)
     name = "chosen heads" if args.heads else "core"
@@ -70,13 +67,6 @@ def main(words: Sequence[str]) -> None:
     rows = Rows(args.max_rows, args.seed, args.batch_size)
     told = measure(Asked(pruned, model, task, heads, rows, args.controls, args.common.out), args.together)
     output.headline(args.run, "; ".join([_headline(effects, name, heads), *told]))
-
-
-def _heads(words: Sequence[str]) -> tuple[Head, ...]:
-    units = [parse_unit(word) for word in words]
-    if other := [unit for unit in units if not isinstance(unit, Head)]:
-        raise ValueError(f"--heads {other[0]}: only heads can be given, as L4.H0")
-    return tuple(unit for unit in units if isinstance(unit, Head))
 
 
 def _wide(effects: pd.DataFrame, heads: Sequence[str]) -> pd.DataFrame:

@@ -9,15 +9,15 @@ import tyro
 from hc_lens.analysis import attention_pattern
 from hc_lens.analysis.profiles import FACTOR, MINIMUM
 from hc_lens.cli import output
+from hc_lens.cli.heads import chosen_heads
 from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.data import Task
 from hc_lens.data.words import Matching
 from hc_lens.figures import PROFILES, attention_dots, attention_map, head_profiles
 from hc_lens.report import Article, Section, text_table, write_article
-from hc_lens.stages import AttentionTables, Pruned, attention_into, open_core, open_pruned
-from hc_lens.units import Head, require_in_model
-from hc_lens.units import parse as parse_unit
+from hc_lens.stages import AttentionTables, Pruned, attention_into, open_pruned
+from hc_lens.units import Head
 
 _EVIDENCE = ["head", "profile", "relation", "score", "low", "high", "baseline", "ratio", "shuffled", "runner_up"]
 
@@ -50,10 +50,7 @@ def main(words: Sequence[str]) -> None:
     args = parse(Arguments, "attention", words)
     device = device_of_name(args.common.device)
     pruned = open_pruned(args.run)
-    heads = _heads(args.heads) if args.heads else open_core(pruned.run).heads
-    require_in_model(heads, pruned.means.n_layers, pruned.means.n_heads)
-    if not heads:
-        raise ValueError(f"{args.run}: the core is empty; find one with a smaller --k, or give --heads")
+    heads = chosen_heads(pruned, args.heads)
     model, task = Origin.of(pruned.run).load(device)
     pruned.means.require_model(model)
     if unknown := [case for case in args.case if case not in task.cases]:
@@ -79,13 +76,6 @@ def main(words: Sequence[str]) -> None:
     page = write_article(article, pruned.run.path, "attention")
     output.say(f"figures in {page}")
     output.headline(args.run, answer)
-
-
-def _heads(words: Sequence[str]) -> tuple[Head, ...]:
-    units = [parse_unit(word) for word in words]
-    if other := [unit for unit in units if not isinstance(unit, Head)]:
-        raise ValueError(f"--heads {other[0]}: only heads can be given, as L4.H0")
-    return tuple(dict.fromkeys(unit for unit in units if isinstance(unit, Head)))
 
 
 def _evidence(profiles: pd.DataFrame, heads: Sequence[Head]) -> pd.DataFrame:

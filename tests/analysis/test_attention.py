@@ -237,6 +237,8 @@ def test_cases_of_a_task_have_their_group_and_are_pooled_as_their_rows() -> None
     columns = ["layer", "head", "relation", "score", "low", "high", "uniform", "others", "n_queries", "n_rows"]
     pd.testing.assert_frame_equal(pooled[columns], whole[columns], atol=1e-5)
     assert set(found.pooled(["other"]).table()["group"]) == {"OOD"}
+    groups = found.by_group().table()
+    assert dict(zip(groups["case"], groups["group"], strict=True)) == {"in-domain": "ID", "out of domain": "OOD"}
     only = attention_scores(bert(), task, cases=["other"], max_rows=1)
     assert set(only.table()["case"]) == {"other"}
     assert only.table()["n_rows"].max() == 1
