@@ -23,9 +23,9 @@ _RECALL = (
     _Line("held_out", "core of the other seeds", PALETTE[4], "dash", "held_out_"),
 )
 _SIMILAR = (
-    _Line("rank", "rank correlation of head frequencies", PALETTE[6], "solid", "rank_"),
-    _Line("jaccard_core", "Jaccard similarity with the core", PALETTE[2], "dash", "jaccard_core_"),
-    _Line("jaccard_final", "with final subnetworks of other seeds", PALETTE[3], "dot", "jaccard_final_"),
+    _Line("rank", "rank correlation", PALETTE[6], "solid", "rank_"),
+    _Line("jaccard_core", "Jaccard with the core", PALETTE[2], "dash", "jaccard_core_"),
+    _Line("jaccard_final", "Jaccard with other seeds at the end", PALETTE[3], "dot", "jaccard_final_"),
 )
 _PANELS = ("Accuracy of the full model", "Recall of the final core", "Similarity to the final checkpoint")
 _SHARES, _GAP = (0.3, 0.38, 0.32), 0.09
