@@ -151,10 +151,10 @@ def _add_menu(drawn: go.Figure, heads: Sequence[Head]) -> None:
         updatemenus=[
             {
                 "buttons": buttons,
-                "x": 0,
+                "x": 1.02,  # above the colour bar: everywhere else are labels
                 "xanchor": "left",
                 "y": 1,
-                "yanchor": "bottom",
+                "yanchor": "top",
                 "bgcolor": "white",
                 "bordercolor": BAND,
             }
