@@ -67,7 +67,16 @@ def parts(preset: Preset) -> list[Part]:
         small = embedded()
         return [
             Part(mini, steps, tenths, seeds, (400, 20), Measuring(4_000, None, "bf16"), quick, False),
-            Part(small, small_steps, (0.2, 0.4, 0.6, 0.8), seeds, (500, 100), Measuring(2_000, None, "bf16"), rising(small, 0.8, 400), True),
+            Part(
+                small,
+                small_steps,
+                (0.2, 0.4, 0.6, 0.8),
+                seeds,
+                (500, 100),
+                Measuring(2_000, None, "bf16"),
+                rising(small, 0.8, 400),
+                True,
+            ),
         ]
     published = tuple(round(0.05 * i, 2) for i in range(5, 15))
     return [
