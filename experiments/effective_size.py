@@ -65,18 +65,10 @@ def parts(preset: Preset) -> list[Part]:
         steps, small_steps = (300, 900, 1_200, 2_400), (450, 1_200)
         quick = rising(mini, 0.9, 400, batch_size=16)
         small = embedded()
+        few, both = (0.2, 0.4, 0.6, 0.8), rising(small, 0.8, 400)
         return [
             Part(mini, steps, tenths, seeds, (400, 20), Measuring(4_000, None, "bf16"), quick, False),
-            Part(
-                small,
-                small_steps,
-                (0.2, 0.4, 0.6, 0.8),
-                seeds,
-                (500, 100),
-                Measuring(2_000, None, "bf16"),
-                rising(small, 0.8, 400),
-                True,
-            ),
+            Part(small, small_steps, few, seeds, (500, 100), Measuring(2_000, None, "bf16"), both, True),
         ]
     published = tuple(round(0.05 * i, 2) for i in range(5, 15))
     return [
