@@ -30,17 +30,18 @@ def grouped(evaluation: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> pd
     models = [column for column in evaluation.columns if column not in _MEASURED]
     rows: list[dict[str, object]] = []
     for _, table in evaluation.groupby(models, sort=False, dropna=False):
+        model: dict[str, object] = {str(column): value for column, value in table[models].iloc[0].items()}
         if twice := table["case"][table["case"].duplicated()].tolist():
-            raise ValueError(f"{table[models].iloc[0].to_dict()} has several rows of case {twice[0]!r}")
+            raise ValueError(f"{model} has several rows of case {twice[0]!r}")
         by_case = table.set_index("case")
         for name, cases in groups.items():
             if missing := [case for case in cases if case not in by_case.index]:
-                raise ValueError(f"group {name!r}: {table[models].iloc[0].to_dict()} has no row of case {missing[0]!r}")
+                raise ValueError(f"group {name!r}: {model} has no row of case {missing[0]!r}")
             found = by_case.loc[list(cases)]
             low, high = mean_interval(*(found[column].to_numpy(np.float64) for column in ("accuracy", "low", "high")))
             rows.append(
                 {
-                    **table[models].iloc[0].to_dict(),
+                    **model,
                     **{"case": name, "group": found["group"].iloc[0], "n": int(found["n"].sum())},
                     **{"accuracy": float(found["accuracy"].mean()), "low": low, "high": high},
                     **{column: float(found[column].mean()) for column in _AVERAGED if column in found},
@@ -54,7 +55,7 @@ def mean_interval(
 ) -> Interval:
     """Interval of the mean of independent estimates from the interval of each: squared distances to the limits add up.
 
-    Zou and Donner 2008, equation 6 (MOVER), with equal weights; inside [0, 1] for proportions with Wilson intervals.
+    The MOVER rule of Zou and Donner 2008 with equal weights; inside [0, 1] for proportions with Wilson intervals.
 
     Raises:
         ValueError: for no estimates.
