@@ -6,9 +6,7 @@ import pandas as pd
 import pytest
 
 from hc_lens.cli import main
-
-TINY = ["--limit", "200", "--steps", "5", "--batch-size", "16", "--checkpoint-every", "5", "--eval-rows", "5"]
-SHORT = ["--steps", "20", "--gate-std", "2", "--batch-size", "8", "--seeds", "42", "--means-rows", "30"]
+from tests.test_cli import SHORT, TINY
 
 
 @pytest.fixture(scope="module")
