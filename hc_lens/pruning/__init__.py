@@ -2,21 +2,16 @@
 
 from collections.abc import Sequence
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
-from hc_lens.data.batches import Encoded
-from hc_lens.forward import Inputs, inputs_of
+from hc_lens.forward import Inputs
 from hc_lens.gates import undecided
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.pruning.config import PruneConfig
-from hc_lens.pruning.cut import cut, history_table, require_no_collapse
-from hc_lens.pruning.objective import Loss, imitation
+from hc_lens.pruning.objective import Loss
 from hc_lens.pruning.path import PathResult, prune_path
 from hc_lens.pruning.result import PruneResult, warnings_for
-from hc_lens.pruning.training import HISTORY, GateTraining, PruneError, data_order, runs_together, train_gates
+from hc_lens.pruning.trained import train_seeds
+from hc_lens.pruning.training import GateTraining, PruneError
 
 __all__ = ["GateTraining", "Loss", "PathResult", "PruneConfig", "PruneError", "PruneResult", "prune", "prune_path"]
 
@@ -43,40 +38,12 @@ def prune(
         ValueError: without seeds, or for a model whose output the default loss does not fit.
     """
     config = config or PruneConfig()
-    if len(set(seeds)) != len(seeds) or not seeds:
-        raise ValueError(f"seeds: needs at least one, all different, got {list(seeds)}")
-    means.require_model(model)
-    encoded = inputs_of(model, data, config.max_length)
-    orders = {seed: data_order(encoded, config, seed) for seed in seeds}
-    if loss is None:
-        loss = imitation(model, encoded, config, list(orders.values()))
-    together = runs_together(model, encoded, config)
-    gates: list[Tensor] = []
-    histories: list[Tensor] = []
-    for start in range(0, len(seeds), together):
-        chunk = list(seeds[start : start + together])
-        training = GateTraining(model, encoded, means, config, chunk, loss, [orders[seed] for seed in chunk])
-        gates += train_gates(training, [config.steps - 1], f"prune {config.sparsity:g}, seeds {chunk[0]}..{chunk[-1]}")
-        histories.append(training.history.cpu())
-    return _result(config, seeds, means, encoded, torch.cat(gates), torch.cat(histories, dim=1))
-
-
-def _result(
-    config: PruneConfig,
-    seeds: Sequence[int],
-    means: ActivationMeans,
-    encoded: Encoded,
-    log_alpha: Float[Tensor, "run layer unit"],
-    history: Float[Tensor, "step run column"],
-) -> PruneResult:
-    tail = max(1, config.steps // 50)  # the draws' sparsity is noisy: the last 2 % of the steps say where a run ended
-    ended = history[-tail:, :, HISTORY.index("sparsity")].mean(0).tolist()
-    for run, seed in enumerate(seeds):
-        require_no_collapse(seed, log_alpha[run], config)
-    subnetworks = cut(log_alpha, config.sparsity, ended, config=config, seeds=seeds, means=means, encoded=encoded)
+    last = config.steps - 1
+    trained = train_seeds(model, data, means, config, seeds, loss, [last], f"prune {config.sparsity:g}")
+    log_alpha = trained.log_alpha[last]
     warnings = tuple(
         text
-        for seed, trained, share in zip(seeds, ended, undecided(log_alpha).tolist(), strict=True)
-        for text in warnings_for(seed, config, trained, share)
+        for seed, sparsity, share in zip(seeds, trained.sparsity(last), undecided(log_alpha).tolist(), strict=True)
+        for text in warnings_for(seed, config, sparsity, share)
     )
-    return PruneResult(config, subnetworks, log_alpha, history_table(seeds, history), warnings)
+    return PruneResult(config, trained.cut(last, config.sparsity), log_alpha, trained.table(), warnings)

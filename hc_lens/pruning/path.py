@@ -5,18 +5,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pandas as pd
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hc_lens.data.batches import Encoded
-from hc_lens.forward import Inputs, inputs_of
+from hc_lens.forward import Inputs
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.pruning.config import PruneConfig
-from hc_lens.pruning.cut import cut, history_table, require_no_collapse
-from hc_lens.pruning.objective import Loss, imitation
-from hc_lens.pruning.training import HISTORY, GateTraining, data_order, runs_together, train_gates
+from hc_lens.pruning.objective import Loss
+from hc_lens.pruning.trained import train_seeds
 from hc_lens.subnetwork import Subnetwork
 
 
@@ -75,31 +72,15 @@ def prune_path(
         ValueError: without seeds, unless the grid rises strictly from above 0 to `config.sparsity`, or unless cuts are top-k.
     """
     _require_grid(grid, config)
-    if len(set(seeds)) != len(seeds) or not seeds:
-        raise ValueError(f"seeds: needs at least one, all different, got {list(seeds)}")
-    means.require_model(model)
-    encoded = inputs_of(model, data, config.max_length)
-    orders = {seed: data_order(encoded, config, seed) for seed in seeds}
-    if loss is None:
-        loss = imitation(model, encoded, config, list(orders.values()))
-    together = runs_together(model, encoded, config)
     steps = cut_steps(config, grid)
-    gates: list[list[Tensor]] = []
-    histories: list[Tensor] = []
-    for start in range(0, len(seeds), together):
-        chunk = list(seeds[start : start + together])
-        training = GateTraining(model, encoded, means, config, chunk, loss, [orders[seed] for seed in chunk])
-        gates.append(train_gates(training, steps, f"prune up to {config.sparsity:g}, seeds {chunk[0]}..{chunk[-1]}"))
-        histories.append(training.history.cpu())
-    log_alpha = {target: torch.cat(parts) for target, parts in zip(grid, zip(*gates, strict=True), strict=True)}
-    history = torch.cat(histories, dim=1)
-    for run, seed in enumerate(seeds):
-        require_no_collapse(seed, log_alpha[grid[-1]][run], config)
-    subnetworks = {
-        target: _cut_at(log_alpha[target], target, history[: step + 1], config, seeds, means, encoded)
-        for target, step in zip(grid, steps, strict=True)
-    }
-    return PathResult(config, subnetworks, log_alpha, history_table(seeds, history))
+    trained = train_seeds(model, data, means, config, seeds, loss, steps, f"prune up to {config.sparsity:g}")
+    at = dict(zip(grid, steps, strict=True))
+    return PathResult(
+        config,
+        subnetworks={target: trained.cut(step, target) for target, step in at.items()},
+        log_alpha={target: trained.log_alpha[step] for target, step in at.items()},
+        history=trained.table(),
+    )
 
 
 def cut_steps(config: PruneConfig, grid: Sequence[float]) -> list[int]:
@@ -114,17 +95,3 @@ def _require_grid(grid: Sequence[float], config: PruneConfig) -> None:
         raise ValueError(f"grid: must rise strictly from above 0 up to config.sparsity = {config.sparsity}, got {list(grid)}")
     if config.discretisation != "top_k":
         raise ValueError(f"discretisation: cuts along a path are 'top_k', got {config.discretisation!r}")
-
-
-def _cut_at(
-    log_alpha: Float[Tensor, "run layer unit"],
-    target: float,
-    history: Float[Tensor, "step run column"],
-    config: PruneConfig,
-    seeds: Sequence[int],
-    means: ActivationMeans,
-    encoded: Encoded,
-) -> tuple[Subnetwork, ...]:
-    tail = max(1, config.steps // 50)
-    trained = history[-tail:, :, HISTORY.index("sparsity")].mean(0).tolist()
-    return cut(log_alpha, target, trained, config=config, seeds=seeds, means=means, encoded=encoded)
