@@ -15,7 +15,8 @@ from hc_lens.models import Classifier
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import Run
 from hc_lens.stages import Pruned
-from hc_lens.stages.interaction import Rows, dependence_into, greedy_into, interactions_into, removal_into
+from hc_lens.stages.interaction import dependence_into, greedy_into, interactions_into, removal_into
+from hc_lens.stages.rows import Rows
 from hc_lens.study import embedded_model
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head

@@ -12,7 +12,7 @@ from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.cli.together import Asked, Together, measure
 from hc_lens.stages import ablate_into, open_pruned
-from hc_lens.stages.interaction import Rows
+from hc_lens.stages.rows import Rows
 from hc_lens.units import Head
 
 

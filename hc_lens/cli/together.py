@@ -12,7 +12,8 @@ from hc_lens.cli.grid import keep_figure
 from hc_lens.data.task import Task
 from hc_lens.models import Classifier
 from hc_lens.stages import Pruned
-from hc_lens.stages.interaction import Rows, dependence_into, greedy_into, interactions_into, removal_into
+from hc_lens.stages.interaction import dependence_into, greedy_into, interactions_into, removal_into
+from hc_lens.stages.rows import Rows
 from hc_lens.units import Head
 
 _PLACES = ("ID mean", "OOD mean", "OOD - ID")

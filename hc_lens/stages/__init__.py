@@ -14,12 +14,13 @@ from hc_lens.stages.checkpoints import (
 )
 from hc_lens.stages.core import core_into, core_of, open_core
 from hc_lens.stages.evaluation import evaluate_into, pruned_evaluation
-from hc_lens.stages.interaction import InteractionTables, Rows, dependence_into, greedy_into, interactions_into, removal_into
+from hc_lens.stages.interaction import InteractionTables, dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.kept import remembered
 from hc_lens.stages.means import means_into, means_spec
-from hc_lens.stages.path import PrunedPath, evaluate_path_into, open_path, prune_path_into
+from hc_lens.stages.path import PrunedPath, open_path, prune_path_into
 from hc_lens.stages.pruned import Pruned, open_pruned, prune_into
 from hc_lens.stages.reporting import QUESTION, report_inputs
+from hc_lens.stages.rows import Rows
 
 __all__ = [
     "QUESTION",
@@ -39,7 +40,6 @@ __all__ = [
     "core_of",
     "dependence_into",
     "evaluate_into",
-    "evaluate_path_into",
     "greedy_into",
     "interactions_into",
     "means_into",

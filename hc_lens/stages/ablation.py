@@ -13,6 +13,7 @@ from hc_lens.models import Classifier
 from hc_lens.runs import digest
 from hc_lens.stages.kept import forget, options_of, remembered
 from hc_lens.stages.pruned import Pruned
+from hc_lens.stages.rows import Rows
 from hc_lens.units import Head
 
 
@@ -36,7 +37,7 @@ def singles_into(
 ) -> Ablation:
     """Ablate every head of the full model alone; every row's values are kept as `singles.safetensors`."""
     run = pruned.run
-    options = {"task": task.fingerprint, "max_rows": max_rows, "precision": precision, "seed": seed}
+    options = Rows(max_rows, seed, batch_size, precision).options(task)
     done = run.file("singles", "safetensors").exists() and run.read_metadata("singles")["options"] == digest(options)
     if not done:
         result = ablate(
@@ -71,14 +72,8 @@ def ablate_into(
 
     `seed` draws the rows where `max_rows` limits them, the control sets, and the bootstrap.
     """
-    options = {
-        "task": task.fingerprint,
-        "sets": {name: [str(head) for head in heads] for name, heads in sets.items()},
-        "max_rows": max_rows,
-        "controls": controls,
-        "precision": precision,
-        "seed": seed,
-    }
+    asked = {"sets": {name: [str(head) for head in heads] for name, heads in sets.items()}, "controls": controls}
+    options = Rows(max_rows, seed, batch_size, precision).options(task) | asked
     run = pruned.run
     if options_of(run, "additivity") != options:
         forget(run, "additivity")

@@ -14,7 +14,7 @@ from hc_lens.models import Classifier
 from hc_lens.pruning import PruneConfig
 from hc_lens.stages.evaluation import evaluate_into, pruned_evaluation
 from hc_lens.stages.means import means_into
-from hc_lens.stages.path import PrunedPath, evaluate_path_into, prune_path_into
+from hc_lens.stages.path import PrunedPath, prune_path_into
 from hc_lens.stages.pruned import Pruned, prune_into
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.train import Checkpoint, checkpoints
@@ -87,16 +87,7 @@ def prune_checkpoints_into(
     def at(directory: Path, step: int, means: ActivationMeans) -> AtCheckpoint:
         runs = tuple(prune_into(directory / f"prune-{c.sparsity:g}", model, task.train, means, c, seeds) for c in configs)
         for run in runs:
-            evaluate_into(
-                run,
-                model,
-                task,
-                max_rows=how.max_rows,
-                batch_size=how.batch_size,
-                precision=how.precision,
-                seed=how.seed,
-                trained=step > 0,  # an untrained checkpoint has no label order to check
-            )
+            _evaluated(run, model, task, how, step)
         return AtCheckpoint(step, runs, pruned_evaluation(runs))
 
     return _at_each(out, model, task, chosen, configs[0].max_length, how, at)
@@ -122,17 +113,7 @@ def path_checkpoints_into(
 
     def at(directory: Path, step: int, means: ActivationMeans) -> PathAtCheckpoint:
         path = prune_path_into(directory / "prune-path", model, task.train, means, config, grid, seeds)
-        table = evaluate_path_into(
-            path,
-            model,
-            task,
-            max_rows=how.max_rows,
-            batch_size=how.batch_size,
-            precision=how.precision,
-            seed=how.seed,
-            trained=step > 0,
-        )
-        return PathAtCheckpoint(step, path, table)
+        return PathAtCheckpoint(step, path, _evaluated(path, model, task, how, step))
 
     return _at_each(out, model, task, chosen, config.max_length, how, at)
 
@@ -145,6 +126,19 @@ def over_checkpoints(found: Sequence[AtCheckpoint | PathAtCheckpoint]) -> pd.Dat
 def subnetworks_by_step(found: Sequence[AtCheckpoint]) -> dict[int, list[Subnetwork]]:
     """The subnetworks of each checkpoint, over all its configurations."""
     return {each.step: [sub for run in each.pruned for sub in run.subnetworks] for each in found}
+
+
+def _evaluated(run: Pruned | PrunedPath, model: Classifier, task: Task, how: Measuring, step: int) -> pd.DataFrame:
+    return evaluate_into(
+        run,
+        model,
+        task,
+        max_rows=how.max_rows,
+        batch_size=how.batch_size,
+        precision=how.precision,
+        seed=how.seed,
+        trained=step > 0,  # an untrained checkpoint has no label order to check
+    )
 
 
 def _at_each(

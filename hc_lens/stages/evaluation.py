@@ -1,4 +1,4 @@
-"""The evaluation table that a pruning run keeps."""
+"""The evaluation table that a pruning run keeps, of one sparsity or along a rising target."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,13 @@ from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
 from hc_lens.runs import RunError
 from hc_lens.stages.kept import remembered
+from hc_lens.stages.path import PrunedPath
 from hc_lens.stages.pruned import Pruned
+from hc_lens.stages.rows import Rows
 
 
 def evaluate_into(
-    pruned: Pruned,
+    pruned: Pruned | PrunedPath,
     model: Classifier,
     task: Task,
     *,
@@ -42,10 +44,10 @@ def evaluate_into(
             trained=trained,
             precision=precision,
         )
-        return table.assign(target=pruned.config.sparsity)
+        return pruned.with_targets(table)
 
     pruned.run.write_json("task", _task_facts(task))
-    options = {"task": task.fingerprint, "max_rows": max_rows, "precision": precision, "seed": seed}
+    options = Rows(max_rows, seed, batch_size, precision).options(task)
     return remembered(pruned.run, "evaluation", options, compute)
 
 

@@ -21,28 +21,14 @@ from hc_lens.analysis import (
 )
 from hc_lens.analysis.stored import from_tensors, to_tensors
 from hc_lens.data.task import Task
-from hc_lens.forward import Precision
 from hc_lens.metrics import encode_cases
 from hc_lens.models import Classifier
 from hc_lens.runs import digest
 from hc_lens.stages.ablation import singles_into
 from hc_lens.stages.kept import forget, options_of, remembered
 from hc_lens.stages.pruned import Pruned
+from hc_lens.stages.rows import Rows
 from hc_lens.units import Head
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Which rows a step measures on, and how: `max_rows` random ones of each case (None: all), drawn by `seed`."""
-
-    max_rows: int | None
-    seed: int = 0
-    batch_size: int = 64
-    precision: Precision = "fp32"
-
-    def options(self, task: Task) -> dict[str, object]:
-        """What decides the values, JSON-ready; the size of a batch does not."""
-        return {"task": task.fingerprint, "max_rows": self.max_rows, "precision": self.precision, "seed": self.seed}
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,25 +8,31 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from hc_lens.data.task import Task
-from hc_lens.forward import Inputs, Precision, inputs_of
+from hc_lens.forward import Inputs, inputs_of
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
-from hc_lens.metrics import evaluate
-from hc_lens.models import Classifier
 from hc_lens.pruning import PruneConfig, prune_path
 from hc_lens.runs import Run, RunError
-from hc_lens.stages.kept import remembered
 from hc_lens.subnetwork import Subnetwork
 
 
 @dataclass(frozen=True, eq=False)
 class PrunedPath:
-    """A finished rising-target run: `subnetworks` are those of each sparsity of the grid, in the order of the seeds."""
+    """A finished rising-target run: `by_target` are the subnetworks of each sparsity of the grid, in the order of the seeds."""
 
     run: Run
     config: PruneConfig
-    subnetworks: Mapping[float, tuple[Subnetwork, ...]]
+    by_target: Mapping[float, tuple[Subnetwork, ...]]
+
+    @property
+    def subnetworks(self) -> tuple[Subnetwork, ...]:
+        """All of them, one sparsity after the other."""
+        return tuple(sub for subs in self.by_target.values() for sub in subs)
+
+    def with_targets(self, evaluation: pd.DataFrame) -> pd.DataFrame:
+        """The evaluation of `subnetworks` with the sparsity that each was cut at, as `target`; the full model has none."""
+        targets = [float("nan"), *(target for target, subs in self.by_target.items() for _ in subs)]
+        return evaluation.assign(target=np.repeat(targets, len(evaluation) // len(targets)))
 
 
 def prune_path_into(
@@ -76,42 +82,8 @@ def open_path(directory: Path) -> PrunedPath:
     if run.kind != "prune-path" or not run.finished:
         raise RunError(f"{directory} holds a {run.kind!r} run, finished: {run.finished}; a finished 'prune-path' run is needed")
     seeds, grid = cast("list[int]", run.spec["seeds"]), cast("list[float]", run.spec["grid"])
-    subnetworks = {target: tuple(Subnetwork.load(_file(run, seed, target)) for seed in seeds) for target in grid}
-    return PrunedPath(run, PruneConfig(**cast("dict[str, Any]", run.spec["config"])), subnetworks)
-
-
-def evaluate_path_into(
-    path: PrunedPath,
-    model: Classifier,
-    task: Task,
-    *,
-    max_rows: int | None,
-    batch_size: int = 64,
-    precision: Precision = "fp32",
-    seed: int = 0,
-    trained: bool = True,
-) -> pd.DataFrame:
-    """The evaluation table of all subnetworks of a rising-target run, with their `target`; kept as `evaluation.parquet`."""
-    subs = [sub for of_target in path.subnetworks.values() for sub in of_target]
-
-    def compute() -> pd.DataFrame:
-        table = evaluate(
-            model,
-            task,
-            subs,
-            max_rows=max_rows,
-            max_length=path.config.max_length,
-            batch_size=batch_size,
-            seed=seed,
-            trained=trained,
-            precision=precision,
-        )
-        per_model = len(table) // (len(subs) + 1)
-        targets = [float("nan"), *(cast(float, sub.provenance["target"]) for sub in subs)]  # the full model has none
-        return table.assign(target=np.repeat(targets, per_model))
-
-    options = {"task": task.fingerprint, "max_rows": max_rows, "precision": precision, "seed": seed}
-    return remembered(path.run, "evaluation", options, compute)
+    by_target = {target: tuple(Subnetwork.load(_file(run, seed, target)) for seed in seeds) for target in grid}
+    return PrunedPath(run, PruneConfig(**cast("dict[str, Any]", run.spec["config"])), by_target)
 
 
 def _file(run: Run, seed: int, target: float) -> Path:

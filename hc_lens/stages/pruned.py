@@ -38,6 +38,10 @@ class Pruned:
     def means(self) -> ActivationMeans:
         return self.subnetworks[0].means
 
+    def with_targets(self, evaluation: pd.DataFrame) -> pd.DataFrame:
+        """The evaluation of `subnetworks` with the sparsity that was asked for, as `target`."""
+        return evaluation.assign(target=self.config.sparsity)
+
     def history(self) -> pd.DataFrame:
         """Target, sparsity, loss and multipliers at every step of every seed."""
         tables = [self.run.read_table(f"history/seed-{sub.seed}") for sub in self.subnetworks]

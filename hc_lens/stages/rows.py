@@ -1,0 +1,20 @@
+"""The rows that a step measures on, and what of that decides its tables."""
+
+from dataclasses import dataclass
+
+from hc_lens.data.task import Task
+from hc_lens.forward import Precision
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows a step measures on, and how: `max_rows` random ones of each case (None: all), drawn by `seed`."""
+
+    max_rows: int | None
+    seed: int = 0
+    batch_size: int = 64
+    precision: Precision = "fp32"
+
+    def options(self, task: Task) -> dict[str, object]:
+        """What decides the values, JSON-ready; the size of a batch does not."""
+        return {"task": task.fingerprint, "max_rows": self.max_rows, "precision": self.precision, "seed": self.seed}
