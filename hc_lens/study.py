@@ -112,15 +112,7 @@ def run_study(
         LabelOrderError: if the model's labels are not the task's.
         TrainingError, PruneError: as `finetune` and `prune`.
     """
-    length = config.train.max_length
-    score = partial(evaluate, trained=False, max_rows=config.checkpoint_rows, max_length=length, precision=config.precision)
-    finetune(model, task, config.train, out / "finetune", evaluate=score)
-    if not (out / "finetune" / "model").is_dir():
-        model.save_pretrained(out / "finetune" / "model")
-    means = means_into(out / "means", model, task.train, rows=config.means_rows, max_length=length)
-    pruned = tuple(prune_into(out / f"prune-{p.sparsity:g}", model, task.train, means, p, config.seeds) for p in config.prune)
-    for each in pruned:
-        evaluate_into(each, model, task, max_rows=config.evaluation_rows, precision=config.precision)
+    pruned = prune_study(model, task, config, out)
     core = strictest_core(pruned, config.smallest_core)
     singles = singles_into(pruned[0], model, task, max_rows=config.ablation_rows, precision=config.precision)
     sets = {"core": core.heads, f"costliest {config.top}": costliest(singles.table(), core.heads, config.top)}
@@ -135,6 +127,36 @@ def run_study(
         notes=notes(pruned_evaluation(pruned)),
     )
     return Study(pruned, core, inputs, write_report(inputs, out if report is None else report))
+
+
+def prune_study(model: Classifier, task: Task, config: StudyConfig, out: Path) -> tuple[Pruned, ...]:
+    """The first half of the line: fine-tune, collect means, prune at every sparsity, evaluate.
+
+    Raises:
+        RunError, LabelOrderError, TrainingError, PruneError: as `run_study`.
+    """
+    finetune_study(model, task, config.train, out, rows=config.checkpoint_rows, precision=config.precision)
+    if not (out / "finetune" / "model").is_dir():
+        model.save_pretrained(out / "finetune" / "model")
+    length = config.train.max_length
+    means = means_into(out / "means", model, task.train, rows=config.means_rows, max_length=length)
+    pruned = tuple(prune_into(out / f"prune-{p.sparsity:g}", model, task.train, means, p, config.seeds) for p in config.prune)
+    for each in pruned:
+        evaluate_into(each, model, task, max_rows=config.evaluation_rows, precision=config.precision)
+    return pruned
+
+
+def finetune_study(
+    model: Classifier, task: Task, train: TrainConfig, out: Path, *, rows: int | None, precision: Precision
+) -> Path:
+    """Fine-tune into `out/finetune`, every checkpoint scored on `rows` of each case (None: all); returns that run's directory.
+
+    Raises:
+        RunError, LabelOrderError, TrainingError: as `finetune`.
+    """
+    score = partial(evaluate, trained=False, max_rows=rows, max_length=train.max_length, precision=precision)
+    finetune(model, task, train, out / "finetune", evaluate=score)
+    return out / "finetune"
 
 
 def embedded_model(seed: int = 0) -> Classifier:

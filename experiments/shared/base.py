@@ -5,18 +5,15 @@ Each lies in `<root>/<setting>/` as `run_study` lays it out, is made by whicheve
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from experiments.shared.command import Places
 from experiments.shared.settings import Setting
 from hc_lens.data.task import Task
-from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
 from hc_lens.report import CoreSummary
-from hc_lens.stages import QUESTION, Pruned, evaluate_into, means_into, prune_into
-from hc_lens.study import Notes, Study, StudyConfig, run_study, strictest_core
-from hc_lens.train import finetune
+from hc_lens.stages import QUESTION, Pruned
+from hc_lens.study import Notes, Study, StudyConfig, finetune_study, prune_study, run_study, strictest_core
 
 SPARSITIES = (0.5, 0.7)
 SEEDS = tuple(range(42, 54))
@@ -81,16 +78,9 @@ def trained(setting: Setting, root: Path) -> Trained:
         RunError: if the directory holds another run.
     """
     model, task = setting.model(), setting.task()
-    score = partial(
-        evaluate,
-        trained=False,
-        max_rows=setting.checkpoint_rows,
-        max_length=setting.train.max_length,
-        precision=setting.precision,
-    )
-    directory = root / setting.name / "finetune"
-    finetune(model, task, setting.train, directory, evaluate=score)
-    return Trained(setting, model, task, directory)
+    out = root / setting.name
+    rows, precision = setting.checkpoint_rows, setting.precision
+    return Trained(setting, model, task, finetune_study(model, task, setting.train, out, rows=rows, precision=precision))
 
 
 def pruned_base(
@@ -106,13 +96,6 @@ def pruned_base(
     Raises:
         RunError: if a directory holds another run.
     """
-    base = trained(setting, root)
-    length = setting.train.max_length
-    directory = root / setting.name
-    means = means_into(directory / "means", base.model, base.task.train, rows=setting.means_rows, max_length=length)
-    pruned = tuple(
-        prune_into(directory / f"prune-{s:g}", base.model, base.task.train, means, setting.prune(s), seeds) for s in sparsities
-    )
-    for each in pruned:
-        evaluate_into(each, base.model, base.task, max_rows=setting.evaluation_rows, precision=setting.precision)
-    return Base(base, pruned, strictest_core(pruned, smallest_core))
+    model, task, out = setting.model(), setting.task(), root / setting.name
+    pruned = prune_study(model, task, study_config(setting, sparsities=sparsities, seeds=seeds), out)
+    return Base(Trained(setting, model, task, out / "finetune"), pruned, strictest_core(pruned, smallest_core))
