@@ -13,7 +13,16 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from hc_lens.analysis.chance import Chance, chance_of_sharing
-from hc_lens.analysis.overlap import Core, Masked, RankCorrelation, heuristic_core, jaccard, kept_units, spearman
+from hc_lens.analysis.overlap import (
+    Core,
+    Masked,
+    RankCorrelation,
+    heuristic_core,
+    jaccard,
+    kept_units,
+    spearman,
+    units_of_chance,
+)
 from hc_lens.metrics import percentile_interval
 from hc_lens.units import Head
 
@@ -163,9 +172,7 @@ class _Sides(NamedTuple):
 
     @staticmethod
     def of(first: Sequence[Masked], second: Sequence[Masked]) -> "_Sides":
-        subs = [*first, *second]
-        seeds = [-1 - index if sub.seed is None else sub.seed for index, sub in enumerate(subs)]
-        return _Sides(np.array([0] * len(first) + [1] * len(second)), np.array(seeds))
+        return _Sides(np.array([0] * len(first) + [1] * len(second)), np.array(units_of_chance([*first, *second])))
 
     def kinds(self, names: tuple[str, str]) -> dict[str, Bool[np.ndarray, "run run"]]:
         """The pairs of each kind, every pair once."""

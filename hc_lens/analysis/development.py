@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from hc_lens.analysis.columns import require_columns, require_once
 from hc_lens.units import Head
 
 _COLUMNS = ("step", "layer", "head", "unit", "quantity", "value", "low", "high")
@@ -51,7 +52,7 @@ def core_head_development(
 
 
 def _attention(table: pd.DataFrame, heads: Sequence[Head], relation: str) -> pd.DataFrame:
-    _require(table, ("step", "layer", "head", "relation", "score", "low", "high"), "attention table")
+    require_columns(table, ("step", "layer", "head", "relation", "score", "low", "high"), "the attention table")
     rows = table[table["relation"] == relation]
     if rows.empty:
         known = ", ".join(sorted(set(table["relation"].astype(str))))
@@ -62,7 +63,7 @@ def _attention(table: pd.DataFrame, heads: Sequence[Head], relation: str) -> pd.
 
 
 def _effects(table: pd.DataFrame, heads: Sequence[Head], scale: str) -> pd.DataFrame:
-    _require(table, ("step", "group", "case", "case_group", "scale", "effect", "low", "high"), "ablation table")
+    require_columns(table, ("step", "group", "case", "case_group", "scale", "effect", "low", "high"), "the ablation table")
     rows = table[table["scale"] == scale]
     if rows.empty:
         known = ", ".join(sorted(set(table["scale"].astype(str))))
@@ -92,12 +93,5 @@ def _of_heads(rows: pd.DataFrame, heads: Sequence[Head], keys: Sequence[str], wh
     if lacking := [name for name in wanted if name not in present]:
         raise ValueError(f"the {what} has no row for {lacking[0]}")
     rows = rows[rows["unit"].isin(wanted)]
-    if (twice := rows.duplicated(list(keys))).any():
-        row = rows[twice].iloc[0]
-        raise ValueError(f"the {what} has several rows for {', '.join(f'{key} {row[key]}' for key in keys)}")
+    require_once(rows, keys, f"the {what}")
     return rows
-
-
-def _require(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
-    if missing := [name for name in columns if name not in table.columns]:
-        raise ValueError(f"the {what} has no column {missing[0]!r}; it has {[str(c) for c in table.columns]}")

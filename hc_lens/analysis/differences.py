@@ -5,6 +5,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import t as student_t
 
+from hc_lens.analysis.columns import require_columns
 from hc_lens.metrics import Interval
 
 _GROUPS = ("ID", "OOD")
@@ -49,8 +50,7 @@ def accuracy_difference(first: pd.DataFrame, second: pd.DataFrame, column: str =
 
 def _by_case(table: pd.DataFrame, column: str, side: str) -> pd.DataFrame:
     """One row per subnetwork, one column per case."""
-    if missing := [name for name in ("subnetwork", "case", "group", column) if name not in table.columns]:
-        raise ValueError(f"the {side} evaluation has no column {missing[0]!r}; it has {list(table.columns)}")
+    require_columns(table, ("subnetwork", "case", "group", column), f"the {side} evaluation")
     pruned = table[table["subnetwork"] != "full"]
     if pruned.empty:
         raise ValueError(f"the {side} evaluation has no subnetworks, only the full model")

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from scipy.stats import t as student_t
 
 from hc_lens.analysis.chance import chance_of_hits
-from hc_lens.analysis.overlap import Core, Masked, heuristic_core, kept_units, spearman
+from hc_lens.analysis.overlap import Core, Masked, heuristic_core, kept_units, spearman, units_of_chance
 from hc_lens.analysis.seeds import mean_over_seeds
 from hc_lens.metrics import Interval
 from hc_lens.units import Head
@@ -170,10 +170,9 @@ class _Reference(NamedTuple):
     def mask(self) -> Bool[np.ndarray, "layer head"]:
         return mask_of(self.core.heads, *self.final.shape[1:])
 
-    def others(self, seed: int | None, index: int) -> Bool[np.ndarray, " run"]:
-        """Which final subnetworks are not of this seed; without a seed, not in this place."""
-        own = -1 - index if seed is None else seed
-        return np.array([unit != own for unit in self.own.seeds])
+    def others(self, unit: int) -> Bool[np.ndarray, " run"]:
+        """Which final subnetworks are not of this unit of chance: not of this seed or, without a seed, not in this place."""
+        return np.array([own != unit for own in self.own.seeds])
 
     def held_out(self, others: Bool[np.ndarray, " run"]) -> Bool[np.ndarray, "layer head"]:
         """The core of some of the final subnetworks; as many of them may miss a head as for the whole core."""
@@ -192,8 +191,8 @@ def mask_of(heads: Sequence[Head], n_layers: int, n_heads: int) -> Bool[np.ndarr
 def _runs(subs: Sequence[Masked], reference: _Reference) -> pd.DataFrame:
     rows: list[dict[str, object]] = []
     mask = reference.mask
-    for index, (sub, heads) in enumerate(zip(subs, kept_units(subs)[:, :, :-1], strict=True)):
-        others = reference.others(sub.seed, index)
+    for sub, unit, heads in zip(subs, units_of_chance(subs), kept_units(subs)[:, :, :-1], strict=True):
+        others = reference.others(unit)
         held_out = reference.held_out(others) if others.any() else np.zeros_like(mask)
         finals = [_jaccard(heads, one) for one in reference.final[others]]
         rows.append(

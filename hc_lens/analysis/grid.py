@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
+from hc_lens.analysis.columns import require_columns, require_once
+
 EvaluationSet = Literal["ID", "OOD", "mixed"]
 
 Weights = Literal["cases", "groups"]
@@ -48,7 +50,7 @@ def pruned_rows(table: pd.DataFrame, columns: Sequence[str] = GRID_COLUMNS) -> p
     if (bad := pruned["seed"].isna()).any():
         raise ValueError(f"a pruning run needs a seed; row {bad.idxmax()} has none")
     _require_values(pruned, "the grid")
-    _require_once(pruned, [name for name in ("step", "seed", "target", "case") if name in columns], "the grid")
+    require_once(pruned, [name for name in ("step", "seed", "target", "case") if name in columns], "the grid")
     return pruned.assign(target=pruned["target"].astype("float64").round(9))  # 0.30000000000000004 of a range is 0.3
 
 
@@ -67,7 +69,7 @@ def full_rows(table: pd.DataFrame, full: pd.DataFrame | None, columns: Sequence[
     _require(full, columns, "the full model's table")
     _require_values(full, "the full model's table")
     keys = [name for name in columns if name in ("step", "case")]
-    _require_once(full, keys, "the full model's table")
+    require_once(full, keys, "the full model's table")
     return full
 
 
@@ -135,8 +137,7 @@ def _of_full(whole: pd.DataFrame, step: int, cases: Sequence[str]) -> pd.DataFra
 
 
 def _require(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
-    if missing := [name for name in columns if name not in table.columns]:
-        raise ValueError(f"{what} has no column {missing[0]!r}; it has {[str(name) for name in table.columns]}")
+    require_columns(table, columns, what)
     if table.empty:
         raise ValueError(f"{what} has no rows")
 
@@ -149,9 +150,3 @@ def _require_values(table: pd.DataFrame, what: str) -> None:
         )
     if "group" in table.columns and (odd := ~table["group"].isin(["ID", "OOD"])).any():
         raise ValueError(f'{what}: a group is "ID" or "OOD", got {table.loc[odd, "group"].iloc[0]!r} in row {odd.idxmax()}')
-
-
-def _require_once(table: pd.DataFrame, keys: Sequence[str], what: str) -> None:
-    if (twice := table.duplicated(list(keys))).any():
-        row = table[twice].iloc[0]
-        raise ValueError(f"{what} has several rows for {', '.join(f'{key} {row[key]}' for key in keys)}")

@@ -189,9 +189,9 @@ def heuristic_core(subnetworks: Sequence[Masked], k: int | None = None) -> Core:
         raise ValueError(f"k must be in 1..{len(subnetworks)}, the number of subnetworks, got {k}")
     shared = np.argwhere(kept[:, :, :-1].sum(0) >= threshold)
     heads = tuple(Head(int(layer), int(index)) for layer, index in shared)
-    return Core(heads, threshold, kept, _units_of_chance(subnetworks))
+    return Core(heads, threshold, kept, units_of_chance(subnetworks))
 
 
-def _units_of_chance(subnetworks: Sequence[Masked]) -> tuple[int, ...]:
+def units_of_chance(subnetworks: Sequence[Masked]) -> tuple[int, ...]:
     """The seed of each subnetwork; one without a seed is of a (negative) number of its own."""
     return tuple(-1 - index if sub.seed is None else sub.seed for index, sub in enumerate(subnetworks))

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from hc_lens.analysis.columns import require_columns
+
 
 def spread(evaluation: pd.DataFrame, by: Sequence[str] = ("case", "group")) -> pd.DataFrame:
     """Least, greatest, mean and standard deviation over subnetworks of their accuracy, beside the full model's.
@@ -19,9 +21,7 @@ def spread(evaluation: pd.DataFrame, by: Sequence[str] = ("case", "group")) -> p
     Raises:
         ValueError: if a column is missing.
     """
-    needed = dict.fromkeys(["subnetwork", "case", "accuracy", *by])
-    if missing := [column for column in needed if column not in evaluation.columns]:
-        raise ValueError(f"the evaluation table has no column {missing[0]!r}; it has {list(evaluation.columns)}")
+    require_columns(evaluation, ("subnetwork", "case", "accuracy", *by), "the evaluation table")
     whole = evaluation["subnetwork"] == "full"
     full = evaluation[whole].groupby("case")["accuracy"].first()
     spreads = (
