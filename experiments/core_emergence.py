@@ -124,82 +124,108 @@ def run(config: Config, places: Places) -> Article:
     emergence = core_emergence(subnetworks_by_step(found), core=core)
     training = evaluations(base.trained.finetuned)
     start = onset(training, level=config.level, cases=config.setting.onset_cases or None)
-    before = whole_before_onset(emergence, start)
-    developed = development(base, found, config)
-    subnetworks = over_checkpoints(found)
-    warnings = [f"step {at.step}, {text}" for at in found for run in at.pruned for text in run.warnings]
-    return article(config, base, emergence, before, training, developed, subnetworks, warnings)
+    return article(
+        Measured(
+            config,
+            base,
+            emergence,
+            whole_before_onset(emergence, start),
+            training,
+            development(base, found, config),
+            over_checkpoints(found),
+            tuple(f"step {at.step}, {text}" for at in found for run in at.pruned for text in run.warnings),
+        )
+    )
 
 
-def article(
-    config: Config,
-    base: Base,
-    emergence: Emergence,
-    before: BeforeOnset,
-    training: pd.DataFrame,
-    developed: pd.DataFrame,
-    subnetworks: pd.DataFrame,
-    warnings: Sequence[str],
-) -> Article:
-    """The report."""
-    rule = f"kept by {base.core.k} of {base.core.n} subnetworks"
-    heads = " ".join(map(str, base.core.heads))
-    steps = with_interval(emergence.steps, "recall", percent=True).assign(p_value=emergence.steps["p_value"].map(p_text))
-    cores = emergence.cores.assign(p_value=emergence.cores["p_value"].map(p_text))
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Everything that the report tells: `training` is the full model's evaluation, `subnetworks` theirs, by checkpoint."""
+
+    config: Config
+    base: Base
+    emergence: Emergence
+    before: BeforeOnset
+    training: pd.DataFrame
+    development: pd.DataFrame
+    subnetworks: pd.DataFrame
+    warnings: tuple[str, ...]
+
+
+def recall_section(found: Measured) -> Section:
+    """How much of the core is in each checkpoint's subnetworks, beside accuracy."""
+    core, steps, onset_found = found.base.core, found.emergence.steps, found.before.onset
+    recall = with_interval(steps, "recall", percent=True).assign(p_value=steps["p_value"].map(p_text))
     columns = ["step", "n", "heads", "recall (%) [95 %]", "chance", "p_value", "jaccard_final", "rank"]
-    pruned = subnetworks[subnetworks["subnetwork"] != "full"]
-    accuracy = pd.concat(
-        [
-            each.groupby(["step", "group"])["accuracy"].mean().unstack().add_prefix(f"{name} ")
-            for name, each in (("full", training[training["step"].isin(emergence.steps["step"])]), ("subnetworks", pruned))
-        ],
-        axis=1,
-    ).reset_index()
-    sections = [
-        Section(
-            "emergence",
-            "Recall of the core over fine-tuning",
-            f"Core: {len(base.core.heads)} heads {rule} of the final model ({heads}). Each checkpoint was pruned with "
-            f"{len(config.seeds)} other seeds. Chance: random subnetworks with as many heads in each layer.",
-            figures.emergence_curves(
-                training, emergence.steps, onset=before.onset.step, level=config.level, cases=before.onset.cases
-            ),
-            shown=[
-                text_table(steps[columns], "The core in each checkpoint's subnetworks", percent=["chance"], digits={"heads": 1})
-            ],
-            folded=[
-                text_table(accuracy, "Mean accuracy over cases (%)", percent=[str(c) for c in accuracy.columns[1:]]),
-                text_table(cores, "The core of each checkpoint's own subnetworks"),
-            ],
+    cores = found.emergence.cores.assign(p_value=found.emergence.cores["p_value"].map(p_text))
+    accuracy = accuracy_table(found)
+    return Section(
+        "emergence",
+        "Recall of the core over fine-tuning",
+        f"Core: {len(core.heads)} heads kept by {core.k} of {core.n} subnetworks of the final model "
+        f"({' '.join(map(str, core.heads))}). Each checkpoint was pruned with {len(found.config.seeds)} other seeds. Chance: "
+        "random subnetworks with as many heads in each layer.",
+        figures.emergence_curves(
+            found.training, steps, onset=onset_found.step, level=found.config.level, cases=onset_found.cases
         ),
+        shown=[
+            text_table(recall[columns], "The core in each checkpoint's subnetworks", percent=["chance"], digits={"heads": 1})
+        ],
+        folded=[
+            text_table(accuracy, "Mean accuracy over cases (%)", percent=[str(c) for c in accuracy.columns[1:]]),
+            text_table(cores, "The core of each checkpoint's own subnetworks"),
+        ],
+    )
+
+
+def accuracy_table(found: Measured) -> pd.DataFrame:
+    """Mean accuracy over cases of the full model and of its subnetworks, in domain and out of domain, by checkpoint."""
+    full = found.training[found.training["step"].isin(found.emergence.steps["step"])]
+    pruned = found.subnetworks[found.subnetworks["subnetwork"] != "full"]
+    means = [
+        each.groupby(["step", "group"])["accuracy"].mean().unstack().add_prefix(f"{name} ")
+        for name, each in (("full", full), ("subnetworks", pruned))
+    ]
+    return pd.concat(means, axis=1).reset_index()
+
+
+def head_sections(found: Measured) -> list[Section]:
+    """When each core head enters, and how it develops."""
+    heads, start = found.emergence.heads, found.before.onset.step
+    return [
         Section(
             "entry",
             "When each core head enters",
             "How many of the checkpoint's subnetworks keep each core head.",
-            figures.core_entry(emergence.heads, before.onset.step),
-            folded=[text_table(emergence.heads, "Subnetworks that keep each core head", labels=3)],
+            figures.core_entry(heads, start),
+            folded=[text_table(heads, "Subnetworks that keep each core head", labels=3)],
         ),
         Section(
             "development",
             "What each core head attends to, and what its ablation costs, at every checkpoint",
             "Overlap attention: share of a word's attention that goes to the same word in the other sentence. Effect: accuracy "
             "that the full model of that checkpoint loses when the head is mean-ablated, mean over cases.",
-            figures.core_head_development(developed, before.onset.step),
-            folded=[text_table(with_interval(developed, "value"), "Core heads over fine-tuning", labels=4)],
+            figures.core_head_development(found.development, start),
+            folded=[text_table(with_interval(found.development, "value"), "Core heads over fine-tuning", labels=4)],
         ),
     ]
+
+
+def article(found: Measured) -> Article:
+    """The report."""
+    config = found.config
     return Article(
         title="When the heuristic core emerges",
         question=QUESTION,
-        answer=before.sentence,
-        sections=sections,
-        warnings=warnings,
+        answer=found.before.sentence,
+        sections=[recall_section(found), *head_sections(found)],
+        warnings=found.warnings,
         notes=config.setting.notes,
         provenance=versions(),
         config={
             "seeds": config.seeds,
             "sparsity": config.sparsity,
-            "onset": {"level": config.level, "cases": before.onset.cases},
+            "onset": {"level": config.level, "cases": found.before.onset.cases},
         },
     )
 

@@ -21,8 +21,7 @@ from hc_lens import figures
 from hc_lens.analysis.effective_size import effective_size
 from hc_lens.analysis.grid_agreement import grid_agreement
 from hc_lens.analysis.published import published_grid, published_training
-from hc_lens.data.sampling import sample
-from hc_lens.data.task import Task
+from hc_lens.data.sampling import limited
 from hc_lens.pruning import PruneConfig
 from hc_lens.report import Article, Section, text_table, with_interval
 from hc_lens.stages import Measuring, chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
@@ -86,13 +85,6 @@ def rising(setting: Setting, top: float, steps: int, batch_size: int | None = No
     return replace(config, steps=steps, ramp_steps=steps, lr_multipliers=0.3, batch_size=rows)
 
 
-def limited(task: Task, id_rows: int, ood_rows: int) -> Task:
-    """The task with seeded samples of at most so many rows of each in-domain and each out-of-domain case."""
-    inside = {name: sample(split, id_rows, 0) for name, split in task.in_domain.items()}
-    outside = {name: sample(split, ood_rows, 0) for name, split in task.ood.items()}
-    return replace(task, in_domain=inside, ood=outside)
-
-
 @dataclass(frozen=True, eq=False)
 class Grids:
     """Evaluations of every subnetwork, with the full model's: along the path, and of separate runs; None where not run."""
@@ -111,7 +103,7 @@ class Grids:
 def prune_all(part: Part, places: Places) -> Grids:
     """Prune and evaluate every checkpoint of a part, each way that it asks for."""
     base = trained(part.setting, places.models)
-    task = limited(base.task, *part.rows)
+    task = limited(base.task, 0, in_domain=part.rows[0], ood=part.rows[1])
     chosen = chosen_checkpoints(base.finetuned, part.steps)
     out = places.own / part.setting.name
     path = grid = None

@@ -3,22 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import pandas as pd
 import tyro
 
 from hc_lens.analysis import Core, Emergence, Onset, core_emergence, onset, whole_before_onset
 from hc_lens.cli import output
-from hc_lens.cli.grid import GridChoice, checkpoints_of, keep_figure
-from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse
+from hc_lens.cli.grid import PruneChoice, checkpoints_of, keep_figure
+from hc_lens.cli.options import Common, TaskChoice, device_of_name, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.figures import core_entry, emergence_curves
-from hc_lens.pruning import PruneConfig
 from hc_lens.runs import digest
 from hc_lens.stages import (
     AtCheckpoint,
-    Measuring,
     core_of,
     open_pruned,
     over_checkpoints,
@@ -36,8 +34,6 @@ class Arguments:
     """A finished fine-tuning run."""
     sparsity: float = 0.5
     """Share of units to remove."""
-    seeds: Seeds = (42, 43, 44)
-    """One subnetwork each, at every checkpoint: 42..44, or a list."""
     steps: tuple[int, ...] = ()
     """Which checkpoints, the last among them; all by default."""
     k: int | None = None
@@ -51,27 +47,8 @@ class Arguments:
     """Cases that the onset is judged on, as many of each label; all out-of-domain ones by default."""
     stays: bool = False
     """Accuracy must stay above the level after the onset."""
-    preset: Literal["desk", "paper"] = "desk"
-    """How to prune: the short recipe, or every setting of the paper."""
-    prune_steps: int | None = None
-    """Optimiser steps of a pruning run; the preset's by default."""
-    prune_batch_size: int | None = None
-    """Rows of a pruning step; the preset's by default."""
-    means_rows: int | None = 10_000
-    """Random training rows that the stand-ins are collected on, anew for every checkpoint; None for all."""
-    max_rows: int | None = None
-    """Rows of each case when evaluating; all by default."""
-    seed: int = 0
-    """Draws the rows where --max-rows limits them, and the permutations."""
-    batch_size: int = 64
-    """Rows in one forward pass when evaluating."""
+    pruning: tyro.conf.OmitArgPrefixes[PruneChoice] = field(default_factory=PruneChoice)
     common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
-
-    @property
-    def pruning(self) -> PruneConfig:
-        """The pruning configuration."""
-        choice = GridChoice(preset=self.preset, prune_steps=self.prune_steps, prune_batch_size=self.prune_batch_size)
-        return choice.config(self.sparsity)
 
     def onset_in(self, table: pd.DataFrame) -> Onset:
         """Where generalization sets in."""
@@ -88,7 +65,7 @@ def main(words: Sequence[str]) -> None:
     core = core_of([open_pruned(path) for path in args.core], args.k) if args.core else None
     directory, found = _pruned(args, chosen)
     _require_final_model(args, found)
-    emergence = core_emergence(subnetworks_by_step(found), None if core else args.k, core=core, seed=args.seed)
+    emergence = core_emergence(subnetworks_by_step(found), None if core else args.k, core=core, seed=args.pruning.seed)
     pruned = over_checkpoints(found)
     table = pruned[pruned["subnetwork"] == "full"] if trained.empty else trained
     start = args.onset_in(table)
@@ -123,20 +100,20 @@ def _chosen(args: Arguments) -> list[Checkpoint]:
 
 
 def _pruned(args: Arguments, chosen: Sequence[Checkpoint]) -> tuple[Path, list[AtCheckpoint]]:
-    device, config = device_of_name(args.common.device), args.pruning
+    device, choice = device_of_name(args.common.device), args.pruning
+    config = choice.config(args.sparsity)
     model, task = Origin.find(args.finetuned, TaskChoice()).load(device)
     steps = [checkpoint.step for checkpoint in chosen]
     recipe = {
         "model": args.finetuned,
         "steps": steps,
         "config": config.as_dict(),
-        "seeds": list(args.seeds),
-        "means_rows": args.means_rows,
+        "seeds": list(choice.seeds),
+        "means_rows": choice.means_rows,
     }
     directory = args.common.out or Path("runs") / f"emergence-{digest(recipe)[:12]}"
-    output.say(f"{len(steps) * len(args.seeds)} pruning runs: checkpoints {steps} of {args.finetuned}, on {device}")
-    how = Measuring(means_rows=args.means_rows, max_rows=args.max_rows, batch_size=args.batch_size, seed=args.seed)
-    found = prune_checkpoints_into(directory, model, task, chosen, [config], args.seeds, how)
+    output.say(f"{len(steps) * len(choice.seeds)} pruning runs: checkpoints {steps} of {args.finetuned}, on {device}")
+    found = prune_checkpoints_into(directory, model, task, chosen, [config], choice.seeds, choice.measuring)
     for at in found:
         for text in at.pruned[0].warnings:
             output.say(f"warning: step {at.step}, {text}")

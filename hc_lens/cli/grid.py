@@ -19,15 +19,11 @@ from hc_lens.train import Checkpoint
 
 
 @dataclass(frozen=True)
-class GridChoice:
-    """Which sparsities and seeds, and how they are pruned and measured."""
+class PruneChoice:
+    """How checkpoints are pruned and measured."""
 
-    sparsities: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-    """Shares of units to remove."""
     seeds: Seeds = (42, 43, 44)
-    """One subnetwork each, at every sparsity: 42..44, or a list."""
-    path: bool = False
-    """One run per seed whose target rises through all sparsities, in place of a run for each: far cheaper, and not the same."""
+    """One subnetwork each, at every checkpoint and sparsity: 42..44, or a list."""
     preset: Literal["desk", "paper"] = "desk"
     """How to prune: the short recipe, or every setting of the paper."""
     prune_steps: int | None = None
@@ -39,7 +35,7 @@ class GridChoice:
     max_rows: int | None = None
     """Rows of each case when evaluating; all by default."""
     seed: int = 0
-    """Draws the rows where --max-rows limits them."""
+    """Draws the rows where --max-rows limits them, and permutations where there are some."""
     batch_size: int = 64
     """Rows in one forward pass when evaluating."""
 
@@ -52,6 +48,21 @@ class GridChoice:
         preset = PruneConfig.paper(sparsity) if self.preset == "paper" else PruneConfig.desk(sparsity)
         sized = preset if self.prune_batch_size is None else replace(preset, batch_size=self.prune_batch_size)
         return sized if self.prune_steps is None else with_steps(sized, self.prune_steps)
+
+    @property
+    def measuring(self) -> Measuring:
+        """The rows for means and evaluation."""
+        return Measuring(means_rows=self.means_rows, max_rows=self.max_rows, batch_size=self.batch_size, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class GridChoice(PruneChoice):
+    """Which sparsities, besides how they are pruned and measured."""
+
+    sparsities: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    """Shares of units to remove."""
+    path: bool = False
+    """One run per seed whose target rises through all sparsities, in place of a run for each: far cheaper, and not the same."""
 
     def ascending(self) -> list[float]:
         """The sparsities in order.
@@ -109,11 +120,10 @@ def prune_grid(command: str, finetuned: str, chosen: Sequence[Checkpoint], choic
     directory = common.out or Path("runs") / f"{command}-{digest(recipe)[:12]}"
     runs = len(chosen) * len(choice.seeds) * (1 if choice.path else len(sparsities))
     output.say(f"{runs} pruning runs: checkpoints {recipe['steps']} of {finetuned}, on {device}")
-    how = Measuring(means_rows=choice.means_rows, max_rows=choice.max_rows, batch_size=choice.batch_size, seed=choice.seed)
     if choice.path:
-        paths = path_checkpoints_into(directory, model, task, chosen, configs[-1], sparsities, choice.seeds, how)
+        paths = path_checkpoints_into(directory, model, task, chosen, configs[-1], sparsities, choice.seeds, choice.measuring)
         return Gridded(directory, over_checkpoints(paths))
-    pruned = prune_checkpoints_into(directory, model, task, chosen, configs, choice.seeds, how)
+    pruned = prune_checkpoints_into(directory, model, task, chosen, configs, choice.seeds, choice.measuring)
     return Gridded(directory, over_checkpoints(pruned))
 
 

@@ -9,7 +9,7 @@ from hc_lens.data.files import NLI_COLUMNS, Columns, read_pairs
 from hc_lens.data.nli import NLI_LABELS, hans, mnli
 from hc_lens.data.paraphrase import paws_qqp, qqp
 from hc_lens.data.rows import read_rows
-from hc_lens.data.sampling import hold_out, normalised, sample
+from hc_lens.data.sampling import hold_out, limited, normalised
 from hc_lens.data.task import Split, Task
 
 Ood = Path | str | Mapping[str, Path | str]
@@ -68,7 +68,7 @@ def load_task(
         task = Task(_stem(path), train.label_names, train, {in_domain.name: in_domain}, _cases(ood, train.label_names, read))
     else:
         raise ValueError(f"no task {name!r}: give a name ({', '.join(TASK_NAMES)}) or the path of an existing file of pairs")
-    return task if limit is None else _limited(task, limit, seed)
+    return task if limit is None else limited(task, seed, train=limit, in_domain=limit, ood=limit)
 
 
 def _cases(ood: Ood | None, labels: tuple[str, ...], read: Callable[..., Split]) -> dict[str, Split]:
@@ -121,12 +121,3 @@ def _hans_for(labels: tuple[str, ...]) -> dict[str, Split]:
         raise ValueError(f"ood='hans' needs a task with the labels {list(NLI_LABELS)}, got {list(labels)}")
     collapse = tuple(0 if label == "entailment" else 1 for label in labels)
     return {case: replace(split, collapse=collapse) for case, split in hans().items()}
-
-
-def _limited(task: Task, limit: int, seed: int) -> Task:
-    return replace(
-        task,
-        train=sample(task.train, limit, seed),
-        in_domain={case: sample(split, limit, seed) for case, split in task.in_domain.items()},
-        ood={case: sample(split, limit, seed) for case, split in task.ood.items()},
-    )

@@ -2,10 +2,11 @@
 
 import random
 from collections.abc import Container, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from hc_lens.data.task import Split
+from hc_lens.data.task import Split, Task
 
 
 def normalised(text: str) -> str:
@@ -38,6 +39,24 @@ def some_rows(n: int, max_rows: int | None, seed: int) -> list[int]:
     if max_rows is None or n <= max_rows:
         return list(range(n))
     return sorted(np.random.default_rng(seed).permutation(n)[:max_rows].tolist())
+
+
+def limited(task: Task, seed: int, *, train: int | None = None, in_domain: int | None = None, ood: int | None = None) -> Task:
+    """The task with seeded samples of at most so many rows of its training split and of each case; None: all.
+
+    Raises:
+        ValueError: if a limit is below 1.
+    """
+
+    def of(split: Split, n: int | None) -> Split:
+        return split if n is None else sample(split, n, seed)
+
+    return replace(
+        task,
+        train=of(task.train, train),
+        in_domain={case: of(split, in_domain) for case, split in task.in_domain.items()},
+        ood={case: of(split, ood) for case, split in task.ood.items()},
+    )
 
 
 def hold_out(split: Split, n_first: int, seed: int, name: str) -> tuple[Split, Split]:

@@ -7,7 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from hc_lens.figures.style import BAND, BLUES, INK, PALETTE, TEMPLATE, figure, percent, require
+from hc_lens.figures.style import BAND, BLUES, INK, PALETTE, TEMPLATE, figure, outline_heads, percent, require
 from hc_lens.units import Head
 
 _CORE = PALETTE[1]
@@ -47,17 +47,7 @@ def head_heatmap(frequency: pd.DataFrame, core: Collection[Head] = ()) -> go.Fig
             row=1,
             col=column,
         )
-        for head in core:
-            drawn.add_shape(
-                type="rect",
-                x0=head.index - 0.5,
-                x1=head.index + 0.5,
-                y0=head.layer - 0.5,
-                y1=head.layer + 0.5,
-                line={"color": _CORE, "width": 2.5},
-                row=1,
-                col=column,
-            )
+        outline_heads(drawn, core, _CORE, row=1, col=column)
     drawn.update_layout(
         template=TEMPLATE,
         height=90 + max(26 * n_layers, 130),

@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, figure, require, text
+from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, figure, outline_heads, require, text
 from hc_lens.units import Head
 
 PROFILES = {
@@ -72,15 +72,7 @@ def head_profiles(profiles: pd.DataFrame, core: Collection[Head] = ()) -> go.Fig
             name=f"{told} ({len(rows)})",
             marker={"symbol": "square", "size": 12, "color": colour, "line": {"width": 1, "color": BAND}},
         )
-    for head in core:
-        drawn.add_shape(
-            type="rect",
-            x0=head.index - 0.5,
-            x1=head.index + 0.5,
-            y0=head.layer - 0.5,
-            y1=head.layer + 0.5,
-            line={"color": INK, "width": 2.5},
-        )
+    outline_heads(drawn, core, INK)
     if core:
         line = {"symbol": "square-open", "size": 12, "color": INK, "line": {"width": 2.5}}
         drawn.add_scatter(x=[None], y=[None], mode="markers", name="core", marker=line)

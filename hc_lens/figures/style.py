@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
+from hc_lens.units import Head
+
 INK = "#1d2733"
 MUTED = "#69737f"
 FAINT = "#e4e8ec"
@@ -74,6 +76,20 @@ def pitch(labels: Iterable[str], least: int) -> int:
 def percent(share: float) -> str:
     """A share as a whole percentage, one decimal where it needs it: `50 %`, `69.4 %`."""
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
+
+
+def outline_heads(drawn: go.Figure, heads: Iterable[Head], colour: str, **panel: int) -> None:
+    """A frame around these heads' cells of a heat map with heads to the right and layers upwards; `panel`: its row and col."""
+    for head in heads:
+        drawn.add_shape(
+            type="rect",
+            x0=head.index - 0.5,
+            x1=head.index + 0.5,
+            y0=head.layer - 0.5,
+            y1=head.layer + 0.5,
+            line={"color": colour, "width": 2.5},
+            **panel,
+        )
 
 
 def require(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
