@@ -1,4 +1,4 @@
-"""A SLURM of one node for the tests: munged, slurmctld and slurmd as ordinary child processes, with keys, ports and state of their own."""
+"""A SLURM of one node for the tests: munged, slurmctld and slurmd as child processes with key, ports and state of their own."""
 
 import getpass
 import secrets
@@ -55,7 +55,7 @@ class Daemon(NamedTuple):
 
 @contextmanager
 def one_node(directory: Path) -> Generator[None]:
-    """SLURM with one idle node of two cores, for every SLURM command started meanwhile; skips the test where it cannot start."""
+    """SLURM with one idle node of two cores, for whatever SLURM command is run inside; skips the test where it cannot start."""
     if missing := [program for program in PROGRAMS if not shutil.which(program)]:
         pytest.skip(f"no SLURM: {', '.join(missing)} not installed (Debian: slurm-wlm, munge)")
     munge_socket, key = directory / "munge.sock", directory / "munge.key"
