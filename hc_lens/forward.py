@@ -104,12 +104,13 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 @contextmanager
-def inference(model: HookedModel, precision: Precision = "fp32") -> Generator[None]:
+def inference(model: HookedModel, precision: Precision = "fp32", *, narrow: bool = False) -> Generator[None]:
     """Eval mode, no gradients and fused weights; what was so before is restored, also on error.
 
-    Weights are packed once on entry: many passes under one `inference` share it.
+    Weights are packed once on entry: many passes under one `inference` share it. With `narrow`, an encoder classifier's last
+    block computes the first token only, as `fused` says: for callers that want logits.
     """
-    with mode(model, training=False), torch.no_grad(), fused(model, dtype=dtype_of(precision)):
+    with mode(model, training=False), torch.no_grad(), fused(model, dtype=dtype_of(precision), narrow=narrow):
         yield
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
-from hc_lens.hooks import Edit, HookFunction, mlp_point, z_point
+from hc_lens.hooks import Edit, HookFunction, mlp_point, positionwise, z_point
 from hc_lens.means import ActivationMeans
 
 UNDECIDED = 1.6
@@ -74,10 +74,10 @@ def gate_edits(means: ActivationMeans, gates: Float[Tensor, "run layer unit"]) -
     edits: list[Edit] = []
     for layer in range(means.n_layers):
         heads, mlp = gates[:, layer, : means.n_heads], gates[:, layer, means.n_heads]
-        edits.append(
-            Edit(z_point(layer), _gated(means.head_reference(layer), rearrange(heads, "run head -> run 1 1 head 1"), runs))
-        )
-        edits.append(Edit(mlp_point(layer), _gated(means.mlp_reference(layer), rearrange(mlp, "run -> run 1 1 1"), runs)))
+        gate_heads = _gated(means.head_reference(layer), rearrange(heads, "run head -> run 1 1 head 1"), runs)
+        gate_mlp = _gated(means.mlp_reference(layer), rearrange(mlp, "run -> run 1 1 1"), runs)
+        edits.append(Edit(z_point(layer), positionwise(gate_heads, when=means.positionwise)))
+        edits.append(Edit(mlp_point(layer), positionwise(gate_mlp, when=means.positionwise)))
     return edits
 
 

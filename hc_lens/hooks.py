@@ -7,6 +7,7 @@ model's own hooks on exit, also on error, and refuses to end silently when a hoo
 import difflib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -33,6 +34,22 @@ class Edit(NamedTuple):
 
 class HookError(RuntimeError):
     """A hook point that does not exist in the model, or that did not fire."""
+
+
+def positionwise(function: HookFunction, when: bool = True) -> HookFunction:
+    """Declare (`when` it is so) that a hook function does to each position what it would do to that position alone.
+
+    The function is returned. Where nothing else listens, `fused` may leave out positions that nobody reads. A function that
+    draws at random, keeps what it sees or counts positions must not be declared so.
+    """
+    if when:
+        vars(function)["positionwise"] = True
+    return function
+
+
+def only_positionwise(point: HookPoint) -> bool:
+    """Whether no hook listens at a hook point but functions declared `positionwise`."""
+    return not point.bwd_hooks and all(getattr(hook.user_hook, "positionwise", False) for hook in point.fwd_hooks)
 
 
 def z_point(layer: int) -> str:
@@ -81,7 +98,8 @@ def hooked(model: HookedModel, edits: Sequence[Edit]) -> Generator[HookedModel]:
     fired = [False] * len(edits)
     forwards = 0
 
-    def counted(index: int, apply: HookFunction) -> Callable[..., Tensor]:
+    def counted(index: int, apply: HookFunction) -> HookFunction:
+        @wraps(apply)  # a position-wise function stays one
         def hook(activation: Tensor, hook: HookPoint) -> Tensor:
             fired[index] = True
             return apply(activation, hook=hook)

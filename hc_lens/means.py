@@ -16,7 +16,7 @@ from transformer_lens.hook_points import HookPoint
 from hc_lens.accumulate import Accumulator, accumulate
 from hc_lens.atomic import write_tensors
 from hc_lens.forward import Inputs, inputs_of, shape_of
-from hc_lens.hooks import Edit, HookedModel, HookFunction, mlp_point, z_point
+from hc_lens.hooks import Edit, HookedModel, HookFunction, mlp_point, positionwise, z_point
 from hc_lens.models import fingerprint
 from hc_lens.units import Head, Unit, require_in_model
 
@@ -119,6 +119,11 @@ class ActivationMeans:
                 "collect them with ActivationMeans.collect(model, ...)"
             )
 
+    @property
+    def positionwise(self) -> bool:
+        """Whether the reference of an activation is the same at every position of every row."""
+        return self.kind in ("mean", "zero")
+
     def head_reference(self, layer: int) -> HookFunction:
         """From `hook_z`'s activation to its reference, which broadcasts to it or is one draw for each (batch, pos)."""
         return self._reference(self.head, layer)
@@ -138,9 +143,11 @@ class ActivationMeans:
         edits: list[Edit] = []
         for layer in range(self.n_layers):
             if heads := sorted(unit.index for unit in chosen if isinstance(unit, Head) and unit.layer == layer):
-                edits.append(Edit(z_point(layer), _replace_heads(heads, self.head_reference(layer))))
+                replace_heads = _replace_heads(heads, self.head_reference(layer))
+                edits.append(Edit(z_point(layer), positionwise(replace_heads, when=self.positionwise)))
             if any(unit.layer == layer for unit in chosen if not isinstance(unit, Head)):
-                edits.append(Edit(mlp_point(layer), _replace_all(self.mlp_reference(layer))))
+                replace_mlp = _replace_all(self.mlp_reference(layer))
+                edits.append(Edit(mlp_point(layer), positionwise(replace_mlp, when=self.positionwise)))
         return edits
 
     def save(self, directory: Path) -> Path:

@@ -96,7 +96,7 @@ def run_sets(
     model: HookedModel, measure: Measure, edit_sets: Sequence[Sequence[Edit]], precision: Precision
 ) -> tuple[Mapping[str, Float[np.ndarray, " row"]], list[Mapping[str, Float[np.ndarray, " row"]]]]:
     """Values per scale of the full model, and under each set of edits."""
-    with inference(model, precision), progress(f"ablating {len(edit_sets)} sets", len(measure.batches)) as advance:
+    with inference(model, precision, narrow=True), progress(f"ablating {len(edit_sets)} sets", len(measure.batches)) as advance:
         # A pass of its own: if the full model's answers make no sense, the ablations need not run.
         full = read_rows(model, measure.batches, measure.read)
         measure.check(full)

@@ -68,7 +68,8 @@ def in_subnetworks(
     means = _means_of(subnetworks, model)
     measure = on_task(model, task, cases=cases, max_rows=max_rows, max_length=max_length, batch_size=batch_size, seed=seed)
     edits = [means.edits(units) for units in sets.values()]
-    with inference(model, precision), progress("removing heads", len(measure.batches) * (1 + len(subnetworks))) as advance:
+    passes = len(measure.batches) * (1 + len(subnetworks))
+    with inference(model, precision, narrow=True), progress("removing heads", passes) as advance:
         measure.check(read_rows(model, measure.batches, measure.read))
         full = _with_and_without(model, measure, [], edits, advance)
         within = [_with_and_without(model, measure, sub.edits(), edits, advance) for sub in subnetworks]

@@ -31,7 +31,7 @@ def predict(
         ValueError: for `batch_size` below 1, or text for a model without a tokenizer.
     """
     batches = list(inputs_of(model, data, max_length).batches(batch_size))
-    with inference(model, precision):
+    with inference(model, precision, narrow=True):
         return read_rows(model, batches, lambda logits, batch: logits, edits)
 
 

@@ -74,7 +74,7 @@ def evaluate(
     order = label_order(labels_of(model), task.labels)
     data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
     batches = list(data.data.batches(batch_size))
-    with inference(model, precision), progress("evaluating", len(subnetworks) + 1) as advance:
+    with inference(model, precision, narrow=True), progress("evaluating", len(subnetworks) + 1) as advance:
         full = read_rows(model, batches, lambda logits, batch: logits[:, order])
         if trained:
             data.require_label_order(full, task.labels)

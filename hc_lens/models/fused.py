@@ -24,11 +24,14 @@ from transformer_lens.components.rms_norm_pre import RMSNormPre
 from transformer_lens.components.transformer_block import TransformerBlock
 
 from hc_lens.models.architecture import NO_DROPOUT, DropoutRates
+from hc_lens.models.classifier import EncoderClassifier
 from hc_lens.models.fused_blocks import ACTIVATIONS, FusedPostNorm, FusedPreNorm, listened_to
 
 
 @contextmanager
-def fused(model: nn.Module, dtype: torch.dtype | None = None, *, train_weights: bool = False) -> Generator[None]:
+def fused(
+    model: nn.Module, dtype: torch.dtype | None = None, *, train_weights: bool = False, narrow: bool = False
+) -> Generator[None]:
     """Run the blocks of a hooked model by the fused forward; on exit, also on error, everything is as before.
 
     By default the weights are constants, packed and cast once at entry: weight changes inside the context are not seen and no
@@ -38,15 +41,21 @@ def fused(model: nn.Module, dtype: torch.dtype | None = None, *, train_weights: 
     float32. Hook functions then see bfloat16 at `hook_q`, `hook_k`, `hook_v`, `hook_z`, `hook_attn_out`, `hook_mlp_out`,
     `hook_pre` and `hook_post`, and float32 at the residual points; they may return either.
 
+    With `narrow`, the last block of an `EncoderClassifier` computes only what its logits are read from, the state of the first
+    token: keys and values of every position, the rest of one. It does so in eval mode and while its points behind the values
+    have no hooks but those declared `positionwise`, to which it shows that one position; the logits are the same. What the
+    model's `encoder_output` returns is then one position wide.
+
     Blocks of other kinds (sliding windows, TransformerLens's option flags) and of a TransformerBridge run unchanged.
     """
     rates = getattr(model, "dropout", None)
     dropout = rates if isinstance(rates, DropoutRates) else NO_DROPOUT
+    last = model.blocks[-1] if narrow and isinstance(model, EncoderClassifier) else None
     with ExitStack() as stack:
         for module in model.modules():
             if isinstance(module, BertBlock | TransformerBlock) and _can_fuse(module):
                 if isinstance(module, BertBlock):
-                    replacement = FusedPostNorm(module, dropout, dtype, train_weights)
+                    replacement = FusedPostNorm(module, dropout, dtype, train_weights, first_only=module is last)
                 else:
                     replacement = FusedPreNorm(module, dropout, dtype, train_weights)
                 stack.enter_context(_forward_replaced(module, replacement))

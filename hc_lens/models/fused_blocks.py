@@ -14,6 +14,7 @@ from transformer_lens.components.mlps.mlp import MLP
 from transformer_lens.components.transformer_block import TransformerBlock
 from transformer_lens.hook_points import HookPoint
 
+from hc_lens.hooks import only_positionwise
 from hc_lens.models.architecture import DropoutRates
 
 _Block = TypeVar("_Block", BertBlock, TransformerBlock)
@@ -36,6 +37,9 @@ _COMPUTED = {
     "mlp.hook_post",
 }
 """Hook points of a block that the fused forward calls."""
+
+_EVERY_POSITION = {"hook_resid_pre", "attn.hook_k", "attn.hook_v"}
+"""Those that see every position also where only the first token's state is computed."""
 
 
 def _tanh_gelu(x: Tensor) -> Tensor:
@@ -101,14 +105,12 @@ class FusedBlock(Generic[_Block]):
         self.frozen = None if train_weights else _pack(block, dtype).map(lambda w: w.detach())
         self.activation = ACTIVATIONS[block.cfg.act_fn]
         self.causal = block.cfg.attention_dir == "causal"
-        self.not_computed = [
-            point for name, point in block.named_modules() if isinstance(point, HookPoint) and name not in _COMPUTED
-        ]
+        self.points = {name: point for name, point in block.named_modules() if isinstance(point, HookPoint)}
 
     @property
     def must_fall_back(self) -> bool:
         """Whether a hook point that is not computed here has hooks."""
-        return any(listened_to(point) for point in self.not_computed)
+        return any(listened_to(point) for name, point in self.points.items() if name not in _COMPUTED)
 
     def weights(self) -> _Weights:
         return self.frozen if self.frozen is not None else _pack(self.block, self.dtype)
@@ -119,21 +121,21 @@ class FusedBlock(Generic[_Block]):
         weights: _Weights,
         mask: Tensor | None,
         padding: Int[Tensor, "batch pos"] | None = None,
-    ) -> Float[Tensor, "batch pos d_model"]:
+        queries: Float[Tensor, "batch query d_model"] | None = None,
+    ) -> Float[Tensor, "batch query d_model"]:
         """What `block.attn` returns, dropout included; `mask` as scaled_dot_product_attention takes it.
 
-        `padding` is what TransformerLens counts rotary positions by, where it is given.
+        `padding` is what TransformerLens counts rotary positions by, where it is given. With `queries`, only these rows of `x`
+        attend, to all of them.
         """
         attn, cfg, training = self.block.attn, self.block.cfg, self.block.training
-        shared = cfg.n_key_value_heads or cfg.n_heads
-        packed = functional.linear(self._cast(x), weights.qkv, weights.qkv_bias).unflatten(-1, (-1, cfg.d_head))
-        q, k, v = packed.split((cfg.n_heads, shared, shared), dim=2)
+        q, k, v = self._qkv(x, queries, weights)
         q, k, v = (self._cast(hook(part)) for hook, part in ((attn.hook_q, q), (attn.hook_k, k), (attn.hook_v, v)))
         if cfg.positional_embedding_type == "rotary":
             q = self._cast(attn.hook_rot_q(attn.apply_rotary(q, 0, padding)))
             k = self._cast(attn.hook_rot_k(attn.apply_rotary(k, 0, padding)))
-        if shared != cfg.n_heads:
-            k, v = (part.repeat_interleave(cfg.n_heads // shared, dim=2) for part in (k, v))
+        if k.shape[2] != cfg.n_heads:
+            k, v = (part.repeat_interleave(cfg.n_heads // k.shape[2], dim=2) for part in (k, v))
         z = _attend(
             q.transpose(1, 2),
             k.transpose(1, 2),
@@ -146,6 +148,19 @@ class FusedBlock(Generic[_Block]):
         z = self._cast(attn.hook_z(z.transpose(1, 2)))
         out = functional.linear(z.flatten(2), weights.out, weights.out_bias)
         return functional.dropout(out, self.dropout.attention_out, training)
+
+    def _qkv(
+        self, x: Float[Tensor, "batch pos d_model"], queries: Float[Tensor, "batch query d_model"] | None, weights: _Weights
+    ) -> list[Float[Tensor, "batch _ _ d_head"]]:
+        cfg, x = self.block.cfg, self._cast(x)
+        shared = cfg.n_key_value_heads or cfg.n_heads
+        if queries is None:
+            packed = functional.linear(x, weights.qkv, weights.qkv_bias).unflatten(-1, (-1, cfg.d_head))
+            return list(packed.split((cfg.n_heads, shared, shared), dim=2))
+        sizes = (cfg.n_heads * cfg.d_head, 2 * shared * cfg.d_head)
+        parts = zip((self._cast(queries), x), weights.qkv.split(sizes), weights.qkv_bias.split(sizes), strict=True)
+        q, kv = (functional.linear(*part).unflatten(-1, (-1, cfg.d_head)) for part in parts)
+        return [q, *kv.split(shared, dim=2)]
 
     def mlp(self, x: Float[Tensor, "batch pos d_model"], weights: _Weights) -> Float[Tensor, "batch pos d_model"]:
         """What `block.mlp` returns, dropout included."""
@@ -165,17 +180,38 @@ class FusedBlock(Generic[_Block]):
 
 
 class FusedPostNorm(FusedBlock[BertBlock]):
-    """BERT's order: each LayerNorm after its residual add."""
+    """BERT's order: each LayerNorm after its residual add; with `first_only`, of the first position where that will do."""
+
+    def __init__(
+        self,
+        block: BertBlock,
+        dropout: DropoutRates,
+        dtype: torch.dtype | None,
+        train_weights: bool,
+        first_only: bool = False,
+    ) -> None:
+        super().__init__(block, dropout, dtype, train_weights)
+        self.first_only = first_only
 
     def __call__(self, resid_pre: Tensor, additive_attention_mask: Tensor | None = None) -> Tensor:
         if self.must_fall_back:
             return self.original(resid_pre, additive_attention_mask)
         block, weights = self.block, self.weights()
-        resid_pre = block.hook_resid_pre(resid_pre)
-        attn_out = block.hook_attn_out(self.attention(resid_pre, weights, additive_attention_mask))
-        normalized = block.ln1(block.hook_resid_mid(resid_pre + attn_out))
+        resid = block.hook_resid_pre(resid_pre)
+        first = resid[:, :1] if self._narrow else None
+        attn_out = block.hook_attn_out(self.attention(resid, weights, additive_attention_mask, queries=first))
+        normalized = block.ln1(block.hook_resid_mid((resid if first is None else first) + attn_out))
         mlp_out = block.hook_mlp_out(self.mlp(normalized, weights))
         return block.hook_normalized_resid_post(block.ln2(block.hook_resid_post(normalized + mlp_out)))
+
+    @property
+    def _narrow(self) -> bool:
+        """Whether to compute the first position only; in train mode dropout would draw otherwise."""
+        return (
+            self.first_only
+            and not self.block.training
+            and all(only_positionwise(point) for name, point in self.points.items() if name not in _EVERY_POSITION)
+        )
 
 
 class FusedPreNorm(FusedBlock[TransformerBlock]):
@@ -212,7 +248,7 @@ class FusedPreNorm(FusedBlock[TransformerBlock]):
 
 
 def _attend(
-    q: Float[Tensor, "batch head pos d_head"],
+    q: Float[Tensor, "batch head query d_head"],
     k: Float[Tensor, "batch head pos d_head"],
     v: Float[Tensor, "batch head pos d_head"],
     mask: Tensor | None,
@@ -220,7 +256,7 @@ def _attend(
     dropout: float,
     causal: bool,
     scale: float,
-) -> Float[Tensor, "batch head pos d_head"]:
+) -> Float[Tensor, "batch head query d_head"]:
     """scaled_dot_product_attention, or the same in plain matrix products where those are faster.
 
     On the CPU, torch's fused attention is slow backward in bfloat16 (2.13 with AMX, 32 rows of 40 tokens, 12 heads: 62 ms, and

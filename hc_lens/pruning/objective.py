@@ -39,7 +39,7 @@ def kl_to_full(
     device = device_of(model)
     teacher: Tensor | None = None
     order = rows[encoded.lengths[rows].argsort(descending=True, stable=True)]
-    with mode(model, training=False), fused(model, dtype=dtype):
+    with mode(model, training=False), fused(model, dtype=dtype, narrow=True):
         for part in order.split(batch_size):
             logits = run_batch(model, encoded.batch(part).to(device))
             if logits.ndim != 2:

@@ -127,7 +127,7 @@ class GateTraining:
             stack.enter_context(torch.random.fork_rng([self.device] if self.device.type == "cuda" else []))
             torch.manual_seed(self._dropout_seed)
             stack.enter_context(frozen(self.model, dropout=self.config.dropout))
-            stack.enter_context(fused(self.model, dtype=dtype_of(self.config.precision)))
+            stack.enter_context(fused(self.model, dtype=dtype_of(self.config.precision), narrow=True))
             self._stack = stack.pop_all()
         return self
 
