@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformer_lens.cache.key_value_cache_entry import TransformerLensKeyValueCacheEntry
 from transformer_lens.components.bert_block import BertBlock
+from transformer_lens.components.grouped_query_attention import GroupedQueryAttention
 from transformer_lens.components.mlps.gated_mlp import GatedMLP
 from transformer_lens.components.mlps.mlp import MLP
 from transformer_lens.components.transformer_block import TransformerBlock
@@ -128,14 +129,15 @@ class FusedBlock(Generic[_Block]):
         `padding` is what TransformerLens counts rotary positions by, where it is given. With `queries`, only these rows of `x`
         attend, to all of them.
         """
-        attn, cfg, training = self.block.attn, self.block.cfg, self.block.training
+        attn, training = self.block.attn, self.block.training
         q, k, v = self._qkv(x, queries, weights)
         q, k, v = (self._cast(hook(part)) for hook, part in ((attn.hook_q, q), (attn.hook_k, k), (attn.hook_v, v)))
-        if cfg.positional_embedding_type == "rotary":
+        if attn.cfg.positional_embedding_type == "rotary":
             q = self._cast(attn.hook_rot_q(attn.apply_rotary(q, 0, padding)))
             k = self._cast(attn.hook_rot_k(attn.apply_rotary(k, 0, padding)))
-        if k.shape[2] != cfg.n_heads:
-            k, v = (part.repeat_interleave(cfg.n_heads // k.shape[2], dim=2) for part in (k, v))
+        if k.shape[2] != q.shape[2]:
+            repeats = cast(GroupedQueryAttention, attn).repeat_kv_heads
+            k, v = (part.repeat_interleave(repeats, dim=2) for part in (k, v))
         z = _attend(
             q.transpose(1, 2),
             k.transpose(1, 2),
@@ -152,7 +154,7 @@ class FusedBlock(Generic[_Block]):
     def _qkv(
         self, x: Float[Tensor, "batch pos d_model"], queries: Float[Tensor, "batch query d_model"] | None, weights: _Weights
     ) -> list[Float[Tensor, "batch _ _ d_head"]]:
-        cfg, x = self.block.cfg, self._cast(x)
+        cfg, x = self.block.attn.cfg, self._cast(x)  # a compact model says here how many heads are left
         shared = cfg.n_key_value_heads or cfg.n_heads
         if queries is None:
             packed = functional.linear(x, weights.qkv, weights.qkv_bias).unflatten(-1, (-1, cfg.d_head))
@@ -262,6 +264,8 @@ def _attend(
     On the CPU, torch's fused attention is slow backward in bfloat16 (2.13 with AMX, 32 rows of 40 tokens, 12 heads: 62 ms, and
     15 ms in float32); plain products take 7 ms.
     """
+    if q.shape[1] == 0:  # CUDA has no kernel for no heads
+        return q
     if not (q.requires_grad and q.dtype == torch.bfloat16 and q.device.type == "cpu"):
         return functional.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
