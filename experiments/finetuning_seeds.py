@@ -18,6 +18,7 @@ from experiments.shared.settings import Preset, Setting, embedded, nli_paper, sm
 from hc_lens import figures
 from hc_lens.analysis import SharedCore, head_frequency, shared_over
 from hc_lens.report import Article, Section, p_text, text_table
+from hc_lens.stages import evaluation_of
 
 QUESTION = "Is the heuristic core the same over fine-tuning seeds of one pretrained model?"
 
@@ -48,7 +49,7 @@ def cores_table(bases: list[Base], shared: SharedCore) -> pd.DataFrame:
     """One row per fine-tuning seed: its core, and the model's accuracy."""
     rows: list[dict[str, object]] = []
     for base, core in zip(bases, shared.cores, strict=True):
-        table = base.pruned[0].run.read_table("evaluation")
+        table = evaluation_of(base.pruned[0])
         full = table[table["subnetwork"] == "full"].groupby("group")["accuracy"].mean()
         rows.append(
             {

@@ -21,6 +21,7 @@ from hc_lens.analysis import onset
 from hc_lens.analysis.seeds import mean_over_seeds
 from hc_lens.figures import PALETTE, TEMPLATE
 from hc_lens.report import Article, Section, text_table, with_interval
+from hc_lens.stages import evaluation_of
 from hc_lens.train import evaluations
 
 QUESTION = (
@@ -62,7 +63,7 @@ def measured(rate: float, seed: int, base: Base) -> dict[str, object]:
     """One model: accuracies of it and of its subnetworks, the onset of generalization, and the core."""
     training = evaluations(base.trained.finetuned)
     start = onset(training, level=LEVEL)
-    table = pd.concat([each.run.read_table("evaluation") for each in base.pruned], ignore_index=True)
+    table = pd.concat([evaluation_of(each) for each in base.pruned], ignore_index=True)
     means = table.assign(full=table["subnetwork"] == "full").groupby(["full", "group"])["accuracy"].mean()
     return {
         "minority": rate,

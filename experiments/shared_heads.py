@@ -16,7 +16,7 @@ from experiments.shared.settings import Preset, nli_desk, nli_paper, smoke
 from hc_lens import figures
 from hc_lens.analysis import Comparison, compare_runs, head_frequency, joint_histogram, spearman
 from hc_lens.report import Article, Section, p_text, text_table, with_interval
-from hc_lens.stages import Pruned
+from hc_lens.stages import Pruned, evaluation_of
 from hc_lens.subnetwork import Subnetwork
 
 QUESTION = "Are subnetworks that generalize differently competing circuits, or do they share their heads?"
@@ -32,7 +32,7 @@ def base_of(preset: Preset, places: Places) -> Base:
 
 def halves(pruned: Pruned) -> tuple[list[Subnetwork], list[Subnetwork]]:
     """The subnetworks of a run that generalize better, and the others, by mean accuracy over the OOD cases."""
-    table = pruned.run.read_table("evaluation")
+    table = evaluation_of(pruned)
     ood = table[(table["group"] == "OOD") & (table["subnetwork"] != "full")]
     order = ood.groupby("seed")["accuracy"].mean().sort_values(ascending=False)
     better = set(order.index[: len(order) // 2])

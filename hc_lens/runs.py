@@ -10,7 +10,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -23,7 +23,12 @@ from hc_lens import atomic
 from hc_lens.atomic import RunError, atomic_path, canonical_json
 from hc_lens.provenance import DECIDES_BITS, code_version, provenance
 
-__all__ = ["Run", "RunError", "atomic_path", "code_version", "digest", "provenance"]
+__all__ = ["BusyError", "Run", "RunError", "atomic_path", "code_version", "digest", "provenance"]
+
+
+class BusyError(RunError):
+    """A run, or a part of it, that another process is working on."""
+
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*")
 _RESERVED = ("run", "finished")
@@ -137,21 +142,27 @@ class Run:
             )
 
     @contextmanager
-    def locked(self, *, wait: bool = False) -> Generator["Run", None, None]:
-        """Hold the run for this process, so that no two processes do it at once; files a killed process left are cleared away.
+    def locked(self, *parts: str, wait: bool = False) -> Generator["Run", None, None]:
+        """Hold the run, or only some parts of it, for this process, so that no two processes do the same at once.
 
+        A part is whatever goes into files of that name (`"seed-42"`), so that several processes can work on different parts
+        of a run; a kind of run is held whole or in parts. Files that a killed process left of what is held are cleared away.
         The lock is released when the process ends, however it ends. It is not re-entrant.
 
         Raises:
-            RunError: at once, if the run is locked already; with `wait` never.
+            BusyError: at once, if another process holds it; with `wait` never.
         """
+        files = [self.path / (f".lock-{part}" if part else ".lock") for part in sorted(parts) or [""]]
         try:
-            with FileLock(self.path / ".lock", timeout=-1 if wait else 0):
-                for leftover in self.path.rglob(atomic.TEMPORARY):
-                    leftover.unlink(missing_ok=True)
+            with ExitStack() as held:
+                for file in files:
+                    held.enter_context(FileLock(file, timeout=-1 if wait else 0))
+                for part in parts or [""]:
+                    for leftover in self.path.rglob(f".{part}.*.tmp" if part else atomic.TEMPORARY):
+                        leftover.unlink(missing_ok=True)
                 yield self
         except Timeout as error:
-            raise RunError(f"{self.path} is being worked on by another process (it holds {self.path / '.lock'})") from error
+            raise BusyError(f"{self.path} is being worked on by another process (it holds {error.lock_file})") from error
 
     def file(self, name: str, suffix: str) -> Path:
         """The path of a named file of this run; names are letters, digits, `_`, `.`, `-`, with `/` between folders.
@@ -254,18 +265,19 @@ class Run:
         """Mark the run as complete, with the versions and date of its end."""
         atomic.write_json(self.path / "finished.json", provenance())
 
+    def unfinish(self) -> None:
+        """Take the mark away: the run was asked for more."""
+        (self.path / "finished.json").unlink(missing_ok=True)
+
 
 def _require_empty(path: Path) -> None:
     """A directory without `run.json` may hold nothing but what a killed `Run.at` or a lock leaves."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file: a run needs a directory")
-    foreign = (
-        [] if not path.exists() else [f.name for f in path.iterdir() if f.name != ".lock" and not f.match(atomic.TEMPORARY)]
-    )
-    if foreign:
-        raise RunError(
-            f"{path} is not a run directory: it has no run.json but holds {sorted(foreign)[0]!r}; choose another directory"
-        )
+    found = list(path.iterdir()) if path.exists() else []
+    foreign = sorted(file.name for file in found if not file.name.startswith(".lock") and not file.match(atomic.TEMPORARY))
+    if foreign and not (path / "run.json").exists():  # which another process may just have written
+        raise RunError(f"{path} is not a run directory: it has no run.json but holds {foreign[0]!r}; choose another directory")
 
 
 def _differences(there: Mapping[str, object], asked: Mapping[str, object], limit: int = 5) -> str:

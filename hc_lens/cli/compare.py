@@ -12,7 +12,7 @@ from hc_lens.cli import output
 from hc_lens.cli.grid import keep_figure
 from hc_lens.cli.options import RunPaths, parse
 from hc_lens.figures import frequency_scatter, jaccard_heatmap
-from hc_lens.stages import Pruned, open_pruned
+from hc_lens.stages import Pruned, evaluation_of, open_pruned
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,12 @@ def _draw(found: Comparison, names: tuple[str, str], sizes: tuple[int, int], out
 
 def _show_accuracy(pruned: Sequence[Pruned], names: Sequence[str], out: Path | None) -> None:
     """Each later run's accuracies against the first's."""
-    if missing := [name for p, name in zip(pruned, names, strict=True) if not p.run.file("evaluation", "parquet").exists()]:
+    if missing := [
+        name for p, name in zip(pruned, names, strict=True) if not p.run.file("evaluation/full", "parquet").exists()
+    ]:
         output.say(f"{missing[0]} was not evaluated (hc-lens evaluate): accuracies are not compared")
         return
-    first, *later = [p.run.read_table("evaluation") for p in pruned]
+    first, *later = [evaluation_of(p) for p in pruned]
     tables: list[pd.DataFrame] = []
     for p, name, evaluation in zip(pruned[1:], names[1:], later, strict=True):
         if not {*first["case"]} & {*evaluation["case"]}:
@@ -124,7 +126,7 @@ def _show_accuracy(pruned: Sequence[Pruned], names: Sequence[str], out: Path | N
 
 def _same_rows(first: Pruned, second: Pruned) -> bool:
     """Whether both were evaluated on the same rows of the same task."""
-    options = [p.run.read_json("evaluation.options") for p in (first, second)]
+    options = [p.run.read_json("evaluation/full.options") for p in (first, second)]
     told = [{name: value for name, value in each.items() if name != "precision"} for each in options if isinstance(each, dict)]
     return len(told) == 2 and told[0] == told[1]
 

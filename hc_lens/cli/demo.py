@@ -13,6 +13,7 @@ from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.cli.prune import with_steps as with_pruning_steps
 from hc_lens.runs import Run, digest
+from hc_lens.stages import evaluation_of
 from hc_lens.study import DEMO, StudyConfig, embedded_model, run_study
 
 
@@ -52,7 +53,7 @@ def main(words: Sequence[str]) -> None:
     for run in (Run.open(finetuned), *(pruned.run for pruned in study.pruned)):
         Origin(str(finetuned / "model"), choice, finetuned).store(run)
     for pruned in study.pruned:
-        cases = output.by_case(pruned.run.read_table("evaluation"))
+        cases = output.by_case(evaluation_of(pruned))
         output.table(cases, f"accuracy by case, {len(pruned.subnetworks)} subnetworks at sparsity {pruned.config.sparsity:g}")
     print(f"\n{core_headline(study.core)}: {', '.join(map(str, study.core.heads))}")
     output.headline(study.report, study.headline)

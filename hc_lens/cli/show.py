@@ -9,7 +9,7 @@ from hc_lens.cli import output
 from hc_lens.cli.core import headline as core_headline
 from hc_lens.cli.options import RunPath, parse
 from hc_lens.runs import Run
-from hc_lens.stages import open_core
+from hc_lens.stages import evaluation_of, open_core, open_pruned
 from hc_lens.train import evaluations
 
 _DIGEST = re.compile(r"[0-9a-f]{64}(\[:\d+\])?")
@@ -55,10 +55,10 @@ def _short(value: object) -> object:
 def _results(run: Run) -> Iterator[str]:
     if run.kind == "finetune" and not (found := evaluations(run.path)).empty:
         yield output.training_headline(found)
-    if run.file("evaluation", "parquet").exists():
-        table = run.read_table("evaluation")
+    if run.kind == "prune" and run.finished and run.file("evaluation/full", "parquet").exists():
+        table = evaluation_of(open_pruned(run.path))
         yield f"subnetworks: {output.groups(table[table['subnetwork'] != 'full'])}"
     if run.file("core", "json").exists():
         yield core_headline(open_core(run))
-    for file in sorted(path for path in run.path.iterdir() if path.name not in ("run.json", ".lock")):
+    for file in sorted(path for path in run.path.iterdir() if path.name != "run.json" and not path.name.startswith(".lock")):
         yield f"{file.name}{'/' if file.is_dir() else ''}"

@@ -3,17 +3,27 @@
 from collections.abc import Sequence
 
 from hc_lens.forward import Inputs
-from hc_lens.gates import undecided
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
+from hc_lens.pruning.checkpoint import GateCheckpoints
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss
 from hc_lens.pruning.path import PathResult, prune_path
-from hc_lens.pruning.result import PruneResult, warnings_for
+from hc_lens.pruning.result import PruneResult
 from hc_lens.pruning.trained import train_seeds
 from hc_lens.pruning.training import GateTraining, PruneError
 
-__all__ = ["GateTraining", "Loss", "PathResult", "PruneConfig", "PruneError", "PruneResult", "prune", "prune_path"]
+__all__ = [
+    "GateCheckpoints",
+    "GateTraining",
+    "Loss",
+    "PathResult",
+    "PruneConfig",
+    "PruneError",
+    "PruneResult",
+    "prune",
+    "prune_path",
+]
 
 
 def prune(
@@ -23,6 +33,7 @@ def prune(
     config: PruneConfig | None = None,
     seeds: Sequence[int] = range(42, 54),
     loss: Loss | None = None,
+    checkpoints: GateCheckpoints | None = None,
 ) -> PruneResult:
     """Train hard-concrete gates on the frozen model, one run per seed, and cut each to a subnetwork.
 
@@ -31,6 +42,7 @@ def prune(
     Args:
         data: a split, encoded rows, or, for a plain language model, token ids `Int[Tensor, "row pos"]`.
         loss: from the model's output and the batch to a value per row, to be minimised; default KL(full model || gated model).
+        checkpoints: where gates in training are kept, for the same call to go on from; a directory for each loss.
 
     Raises:
         MeansError: if the means belong to another model.
@@ -39,11 +51,7 @@ def prune(
     """
     config = config or PruneConfig()
     last = config.steps - 1
-    trained = train_seeds(model, data, means, config, seeds, loss, [last], f"prune {config.sparsity:g}")
-    log_alpha = trained.log_alpha[last]
-    warnings = tuple(
-        text
-        for seed, sparsity, share in zip(seeds, trained.sparsity(last), undecided(log_alpha).tolist(), strict=True)
-        for text in warnings_for(seed, config, sparsity, share)
-    )
-    return PruneResult(config, trained.cut(last, config.sparsity), log_alpha, trained.table(), warnings)
+    trained = train_seeds(model, data, means, config, seeds, loss, [last], f"prune {config.sparsity:g}", checkpoints)
+    trained.require_no_collapse()
+    warnings = tuple(text for texts in trained.warnings(last) for text in texts)
+    return PruneResult(config, trained.cut(last, config.sparsity), trained.log_alpha[last], trained.table(), warnings)

@@ -11,6 +11,7 @@ from torch import Tensor
 from hc_lens.forward import Inputs
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
+from hc_lens.pruning.checkpoint import GateCheckpoints
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss
 from hc_lens.pruning.trained import train_seeds
@@ -56,11 +57,14 @@ def prune_path(
     grid: Sequence[float],
     seeds: Sequence[int] = range(42, 45),
     loss: Loss | None = None,
+    checkpoints: GateCheckpoints | None = None,
 ) -> PathResult:
     """Train gates once per seed under a rising target, and cut a subnetwork at each sparsity of the grid as it passes.
 
     The target rises from 0 to `config.sparsity`. A cut comes right after the first step whose target has reached its sparsity,
     the last one at the end of the run.
+
+    `checkpoints` are as `prune`'s.
 
     The paper prunes anew for every sparsity (The Heuristic Core, section 5.1: 420 runs for its curves); how well the two agree
     is what `hc_lens.grid_agreement` measures. Cuts are exact (top-k) however far a run lags behind its rising target; each
@@ -71,9 +75,10 @@ def prune_path(
         PruneError: if a loss is NaN, or if a run's gates all ended open or all closed.
         ValueError: without seeds, unless the grid rises strictly from above 0 to `config.sparsity`, or unless cuts are top-k.
     """
-    _require_grid(grid, config)
+    require_grid(grid, config)
     steps = cut_steps(config, grid)
-    trained = train_seeds(model, data, means, config, seeds, loss, steps, f"prune up to {config.sparsity:g}")
+    trained = train_seeds(model, data, means, config, seeds, loss, steps, f"prune up to {config.sparsity:g}", checkpoints)
+    trained.require_no_collapse()
     at = dict(zip(grid, steps, strict=True))
     return PathResult(
         config,
@@ -89,7 +94,7 @@ def cut_steps(config: PruneConfig, grid: Sequence[float]) -> list[int]:
     return [*reached, config.steps - 1]
 
 
-def _require_grid(grid: Sequence[float], config: PruneConfig) -> None:
+def require_grid(grid: Sequence[float], config: PruneConfig) -> None:
     rising = all(low < high for low, high in pairwise(grid))
     if not grid or not rising or not grid[0] > 0 or grid[-1] != config.sparsity:
         raise ValueError(f"grid: must rise strictly from above 0 up to config.sparsity = {config.sparsity}, got {list(grid)}")

@@ -1,5 +1,6 @@
 """Gates of all seeds trained, and what becomes of them: the cut, what is recorded with it, the gates that give none."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,10 +15,13 @@ from hc_lens.forward import Inputs, inputs_of
 from hc_lens.gates import UNDECIDED, discretise, undecided
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
+from hc_lens.progress import progress
 from hc_lens.provenance import provenance
+from hc_lens.pruning.checkpoint import GateCheckpoint, GateCheckpoints
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, imitation
-from hc_lens.pruning.training import HISTORY, GateTraining, PruneError, data_order, runs_together, train_gates
+from hc_lens.pruning.result import warnings_for
+from hc_lens.pruning.training import HISTORY, STRETCH, GateTraining, PruneError, data_order, runs_together
 from hc_lens.subnetwork import Subnetwork
 
 
@@ -66,6 +70,38 @@ class TrainedGates:
             for mask, seed, sparsity, share in zip(masks, self.seeds, self.sparsity(step), shares, strict=True)
         )
 
+    def warnings(self, step: int) -> tuple[tuple[str, ...], ...]:
+        """For each run, what to be wary of when its gates at a step are cut to the configuration's sparsity."""
+        found = zip(self.seeds, self.sparsity(step), undecided(self.log_alpha[step]).tolist(), strict=True)
+        return tuple(tuple(warnings_for(seed, self.config, sparsity, share)) for seed, sparsity, share in found)
+
+    def collapsed(self) -> dict[int, str]:
+        """By seed, what went wrong with runs whose gates ended all open or all closed, and what to change."""
+        found: dict[int, str] = {}
+        for seed, gates in zip(self.seeds, self.log_alpha[max(self.log_alpha)], strict=True):
+            state = "open" if bool((gates > UNDECIDED).all()) else "closed" if bool((gates < -UNDECIDED).all()) else None
+            if state is not None:
+                found[seed] = (
+                    f"seed {seed}: every gate ended {state}, so there is no subnetwork to cut at sparsity "
+                    f"{self.config.sparsity}; "
+                    + (
+                        "raise steps, lr_gates or lr_multipliers"
+                        if state == "open"
+                        else "lower lr_multipliers or the target sparsity"
+                    )
+                )
+        return found
+
+    def require_no_collapse(self) -> "TrainedGates":
+        """These gates.
+
+        Raises:
+            PruneError: if those of a run all ended open, or all closed.
+        """
+        if collapsed := self.collapsed():
+            raise PruneError(next(iter(collapsed.values())))
+        return self
+
     def table(self) -> pd.DataFrame:
         """The history as a table: `seed`, `step`, then the columns `HISTORY`."""
         frames = [pd.DataFrame(self.history[:, run].numpy(), columns=list(HISTORY)) for run in range(len(self.seeds))]
@@ -84,12 +120,16 @@ def train_seeds(
     loss: Loss | None,
     steps: Sequence[int],
     title: str,
+    checkpoints: GateCheckpoints | None = None,
 ) -> TrainedGates:
     """Train the gates of every seed, as many together as `config.memory_gib` allows, and keep them at these steps.
 
+    With `checkpoints`, gates that an earlier call left in training go on from where they were kept.
+
     Raises:
         MeansError: if the means belong to another model.
-        PruneError: if a loss is NaN, or if a run's gates all ended open or all closed.
+        PruneError: if a loss is NaN.
+        RunError: for a damaged checkpoint.
         ValueError: without seeds, or for a model whose output the default loss does not fit.
     """
     if len(set(seeds)) != len(seeds) or not seeds:
@@ -105,23 +145,43 @@ def train_seeds(
     for start in range(0, len(seeds), together):
         chunk = list(seeds[start : start + together])
         training = GateTraining(model, encoded, means, config, chunk, loss, [orders[seed] for seed in chunk])
-        gates.append(train_gates(training, steps, f"{title}, seeds {chunk[0]}..{chunk[-1]}"))
+        kept = None if checkpoints is None else GateCheckpoint.of(training, checkpoints, chunk)
+        gates.append(train_gates(training, steps, f"{title}, seeds {chunk[0]}..{chunk[-1]}", kept))
         histories.append(training.history.cpu())
     log_alpha = {step: torch.cat(parts) for step, parts in zip(steps, zip(*gates, strict=True), strict=True)}
-    for run, seed in enumerate(seeds):
-        _require_no_collapse(seed, log_alpha[steps[-1]][run], config)
     return TrainedGates(config, tuple(seeds), means, encoded, log_alpha, torch.cat(histories, dim=1))
 
 
-def _require_no_collapse(seed: int, log_alpha: Float[Tensor, "layer unit"], config: PruneConfig) -> None:
-    """Check that a finished run's gates do not all stand open, or all closed.
+def train_gates(
+    training: GateTraining, cuts: Sequence[int], title: str, kept: GateCheckpoint | None = None
+) -> list[Float[Tensor, "run layer unit"]]:
+    """Take every step of a training; returns the gates, on the CPU, after each of the steps `cuts`, counted from 0.
+
+    With `kept`, it starts where the checkpoint is, and keeps one at the intervals that it says and after the last step.
 
     Raises:
-        PruneError: if they do, saying what to change.
+        PruneError: if a loss is not finite, at the next of the regular checks.
+        RunError: for a damaged checkpoint.
     """
-    state = "open" if bool((log_alpha > UNDECIDED).all()) else "closed" if bool((log_alpha < -UNDECIDED).all()) else None
-    if state is not None:
-        raise PruneError(
-            f"seed {seed}: every gate ended {state}, so there is no subnetwork to cut at sparsity {config.sparsity}; "
-            + ("raise steps, lr_gates or lr_multipliers" if state == "open" else "lower lr_multipliers or the target sparsity")
-        )
+    steps = training.config.steps
+    with progress(title, steps) as advance, training:
+        found = [] if kept is None else kept.resume(training)
+        advance(training.taken)
+        saved = time.monotonic()
+        while (step := training.taken) < steps:
+            training.step()
+            found += [training.log_alpha.detach().clone()] * cuts.count(step)
+            if training.taken % STRETCH and training.taken < steps:
+                continue
+            training.require_finite()
+            advance(step % STRETCH + 1, _state(training.history[step]))
+            if kept is not None and (training.taken == steps or time.monotonic() - saved >= kept.every):
+                kept.save(training, found)
+                saved = time.monotonic()
+    return [gates.cpu() for gates in found]
+
+
+def _state(latest: Float[Tensor, "run column"]) -> str:
+    """How gates in training are, on average over runs."""
+    means = dict(zip(HISTORY, latest.mean(0).tolist(), strict=True))
+    return "sparsity {sparsity:.3f} of {target:.3f}  loss {loss:.4f}  lambda {lambda1:.2f}, {lambda2:.2f}".format(**means)

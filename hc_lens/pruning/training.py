@@ -1,7 +1,8 @@
 """Gates in training: several runs in one forward pass, each with its own draws, data order, clipping and multipliers."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import cast
 
 import numpy as np
 import torch
@@ -14,13 +15,13 @@ from hc_lens.gates import HardConcrete, gate_edits, undecided
 from hc_lens.hooks import HookedModel, hooked
 from hc_lens.means import ActivationMeans
 from hc_lens.models import fused
-from hc_lens.progress import progress
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, lagrangian
 
 _INIT, _NOISE, _ORDER, _POSITIONS, _DROPOUT = range(5)
-_CHECK_EVERY = 50  # steps between two looks at the losses, each of which waits for the device
-_NOISE_CHUNK = 64  # steps of noise drawn at once: few kernel launches, little memory
+STRETCH = 64
+"""Steps whose noise is drawn at once. Between two stretches the losses are looked at, which waits for the device, and gates
+can be kept: no drawn noise is left over then."""
 HISTORY = ("target", "sparsity", "loss", "lambda1", "lambda2", "undecided")
 
 
@@ -162,6 +163,37 @@ class GateTraining:
                 f"or use precision 'fp32' (now {self.config.precision!r})"
             )
 
+    def state(self) -> dict[str, Tensor]:
+        """All that decides the next steps, after the last step of a stretch."""
+        tensors = {"log_alpha": self.log_alpha, "multipliers": self.multipliers, "history": self.history[: self.taken]}
+        moments = cast("dict[int, dict[str, Tensor]]", self.optimiser.state_dict()["state"])
+        for index, values in moments.items():
+            tensors |= {f"optimiser/{index}/{name}": value for name, value in values.items()}
+        tensors |= {f"noise/{run}": generator.get_state() for run, generator in enumerate(self._noise_streams)}
+        on_gpu = self.device.type == "cuda"
+        tensors["dropout"] = torch.cuda.get_rng_state(self.device) if on_gpu else torch.get_rng_state()
+        return tensors
+
+    @torch.no_grad()
+    def restore(self, tensors: Mapping[str, Tensor], taken: int) -> None:
+        """Go on from a `state` after `taken` steps; to be called inside the context."""
+        self.taken = taken
+        self.log_alpha.copy_(tensors["log_alpha"])
+        self.multipliers.copy_(tensors["multipliers"])
+        self.history[:taken] = tensors["history"].to(self.device)
+        moments: dict[int, dict[str, Tensor]] = {}
+        for place, value in tensors.items():
+            if place.startswith("optimiser/"):
+                _, index, name = place.split("/")
+                moments.setdefault(int(index), {})[name] = value
+        self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
+        for run, generator in enumerate(self._noise_streams):
+            generator.set_state(tensors[f"noise/{run}"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["dropout"], self.device)
+        else:
+            torch.set_rng_state(tensors["dropout"])
+
     def _micro(self, k: int, micro: int, target: float) -> tuple[Float[Tensor, " run"], Float[Tensor, " run"]]:
         index = k * self.config.accumulation + micro
         batch = self._batch(index)
@@ -183,9 +215,9 @@ class GateTraining:
         return (parts[0] if len(parts) == 1 else Batch.stack(parts)).to(self.device)
 
     def _draw(self, k: int, micro: int) -> Float[Tensor, "run layer unit"]:
-        within = k % _NOISE_CHUNK
+        within = k % STRETCH
         if within == 0 and micro == 0:
-            shape = (_NOISE_CHUNK, self.config.accumulation, *self.log_alpha.shape[1:])
+            shape = (STRETCH, self.config.accumulation, *self.log_alpha.shape[1:])
             drawn = torch.stack([self.concrete.noise(shape, g) for g in self._noise_streams], dim=2)
             self._noise = move(drawn, self.device)
         return self._noise[within, micro]
@@ -203,27 +235,3 @@ class GateTraining:
         goal = torch.full_like(loss, target)
         columns = (goal, sparsity, loss, self.multipliers[:, 0], self.multipliers[:, 1], undecided(self.log_alpha))
         self.history[k] = torch.stack(columns, dim=1)
-
-
-def train_gates(training: GateTraining, cuts: Sequence[int], title: str) -> list[Float[Tensor, "run layer unit"]]:
-    """Take every step of a training; returns the gates, on the CPU, after each of the steps `cuts`, counted from 0.
-
-    Raises:
-        PruneError: if a loss is not finite, at the next of the regular checks.
-    """
-    found: list[Tensor] = []
-    steps = training.config.steps
-    with progress(title, steps) as advance, training:
-        for step in range(steps):
-            training.step()
-            found += [training.log_alpha.detach().clone()] * cuts.count(step)
-            if (step + 1) % _CHECK_EVERY == 0 or step + 1 == steps:
-                training.require_finite()
-                advance(step % _CHECK_EVERY + 1, _state(training.history[step]))
-    return [gates.cpu() for gates in found]
-
-
-def _state(latest: Float[Tensor, "run column"]) -> str:
-    """How gates in training are, on average over runs."""
-    means = dict(zip(HISTORY, latest.mean(0).tolist(), strict=True))
-    return "sparsity {sparsity:.3f} of {target:.3f}  loss {loss:.4f}  lambda {lambda1:.2f}, {lambda2:.2f}".format(**means)

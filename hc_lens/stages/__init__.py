@@ -13,7 +13,7 @@ from hc_lens.stages.checkpoints import (
     subnetworks_by_step,
 )
 from hc_lens.stages.core import core_into, core_of, open_core
-from hc_lens.stages.evaluation import evaluate_into, pruned_evaluation
+from hc_lens.stages.evaluation import evaluate_into, evaluation_of, pruned_evaluation
 from hc_lens.stages.interaction import InteractionTables, dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.kept import remembered
 from hc_lens.stages.means import means_into, means_spec
@@ -40,6 +40,7 @@ __all__ = [
     "core_of",
     "dependence_into",
     "evaluate_into",
+    "evaluation_of",
     "greedy_into",
     "interactions_into",
     "means_into",

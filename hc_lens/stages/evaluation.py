@@ -1,6 +1,8 @@
 """The evaluation table that a pruning run keeps, of one sparsity or along a rising target."""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import cast
 
 import pandas as pd
 
@@ -9,7 +11,7 @@ from hc_lens.forward import Precision
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
 from hc_lens.runs import RunError
-from hc_lens.stages.kept import remembered
+from hc_lens.stages.kept import options_of, remembered
 from hc_lens.stages.path import PrunedPath
 from hc_lens.stages.pruned import Pruned
 from hc_lens.stages.rows import Rows
@@ -26,17 +28,20 @@ def evaluate_into(
     seed: int = 0,
     trained: bool = True,
 ) -> pd.DataFrame:
-    """The evaluation table of a pruning run, with the `target` sparsity; kept as `evaluation.parquet`.
+    """The evaluation table of a pruning run, with the `target` sparsity; each seed's rows are kept, and computed once.
 
     `seed` draws the rows where `max_rows` limits them. What the task is and how many rows it has are kept as `task.json`.
     An untrained model has no label order to check: `trained=False`.
     """
-
-    def compute() -> pd.DataFrame:
+    run, options = pruned.run, Rows(max_rows, seed, batch_size, precision).options(task)
+    run.write_json("task", _task_facts(task))
+    missing = [sub for sub in pruned.subnetworks if options_of(run, _table(sub.seed)) != options]
+    if missing or options_of(run, _table(None)) != options:
+        part = pruned.only({sub.seed for sub in missing})
         table = evaluate(
             model,
             task,
-            pruned.subnetworks,
+            part.subnetworks,
             max_rows=max_rows,
             max_length=pruned.config.max_length,
             batch_size=batch_size,
@@ -44,11 +49,30 @@ def evaluate_into(
             trained=trained,
             precision=precision,
         )
-        return pruned.with_targets(table)
+        for one, rows in part.with_targets(table).groupby("seed", dropna=False, sort=False):
+            name = _table(None if pd.isna(one) else int(cast(int, one)))
+            remembered(run, name, options, partial(rows.reset_index, drop=True))
+    return evaluation_of(pruned)
 
-    pruned.run.write_json("task", _task_facts(task))
-    options = Rows(max_rows, seed, batch_size, precision).options(task)
-    return remembered(pruned.run, "evaluation", options, compute)
+
+def evaluation_of(pruned: Pruned | PrunedPath) -> pd.DataFrame:
+    """The evaluation table that a pruning run keeps of the full model and of these subnetworks.
+
+    Raises:
+        RunError: if some were not evaluated, or not all on the same rows.
+    """
+    run = pruned.run
+    names = [_table(None), *dict.fromkeys(_table(sub.seed) for sub in pruned.subnetworks)]
+    options = [options_of(run, name) for name in names]
+    if None in options:
+        raise RunError(f"{run.path} has no {names[options.index(None)]} yet: evaluate the run first (hc-lens evaluate)")
+    if other := [name for name, each in zip(names, options, strict=True) if each != options[-1]]:
+        raise RunError(f"{run.path}: {other[0]} and {names[-1]} are of different rows: evaluate the run again")
+    return pd.concat([run.read_table(name) for name in names], ignore_index=True)
+
+
+def _table(seed: int | None) -> str:
+    return "evaluation/full" if seed is None else f"evaluation/seed-{seed}"
 
 
 def _task_facts(task: Task) -> dict[str, object]:
@@ -65,10 +89,7 @@ def pruned_evaluation(pruned: Sequence[Pruned]) -> pd.DataFrame:
     """The evaluation tables of several runs of one model as one, the full model once.
 
     Raises:
-        RunError: if a run was not evaluated.
+        RunError: as `evaluation_of`.
     """
-    for p in pruned:
-        if not p.run.file("evaluation", "parquet").exists():
-            raise RunError(f"{p.run.path} has no evaluation.parquet yet: evaluate the run first (hc-lens evaluate)")
-    first, *later = [p.run.read_table("evaluation") for p in pruned]
+    first, *later = [evaluation_of(p) for p in pruned]
     return pd.concat([first, *(table[table["subnetwork"] != "full"] for table in later)], ignore_index=True)

@@ -1,7 +1,8 @@
 """A rising-target pruning run as a run directory: one run per seed, a subnetwork at each sparsity of its grid."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,8 +12,11 @@ import pandas as pd
 from hc_lens.forward import Inputs, inputs_of
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
-from hc_lens.pruning import PruneConfig, prune_path
+from hc_lens.pruning import PruneConfig
+from hc_lens.pruning.path import cut_steps, require_grid
+from hc_lens.pruning.trained import TrainedGates
 from hc_lens.runs import Run, RunError
+from hc_lens.stages.seeds import require_done, train_missing
 from hc_lens.subnetwork import Subnetwork
 
 
@@ -29,6 +33,10 @@ class PrunedPath:
         """All of them, one sparsity after the other."""
         return tuple(sub for subs in self.by_target.values() for sub in subs)
 
+    def only(self, seeds: Container[int | None]) -> "PrunedPath":
+        """The same run with the subnetworks of these seeds alone."""
+        return replace(self, by_target={t: tuple(s for s in subs if s.seed in seeds) for t, subs in self.by_target.items()})
+
     def with_targets(self, evaluation: pd.DataFrame) -> pd.DataFrame:
         """The evaluation of `subnetworks` with the sparsity that each was cut at, as `target`; the full model has none."""
         targets = [float("nan"), *(target for target, subs in self.by_target.items() for _ in subs)]
@@ -43,48 +51,65 @@ def prune_path_into(
     config: PruneConfig,
     grid: Sequence[float],
     seeds: Sequence[int],
+    *,
+    every: float = 30.0,
 ) -> PrunedPath:
-    """Prune along the grid with every seed that the directory does not hold yet, keeping each as soon as it is trained.
+    """Prune along the grid with every seed that the directory does not hold yet; resumes and grows as `prune_into` does.
 
     Raises:
-        RunError: if the directory holds another run, or another process works on it.
+        RunError: if the directory holds another run, or another process trains one of the seeds.
         MeansError, PruneError, ValueError: as `prune_path`.
     """
+    require_grid(grid, config)
+    encoded = inputs_of(model, data, config.max_length)
     spec = {
         "config": config.as_dict(),
         "grid": list(grid),
-        "seeds": list(seeds),
         "model": means.model,
-        "data": inputs_of(model, data, config.max_length).fingerprint,
+        "data": encoded.fingerprint,
         "means": means.digest,
     }
     run = Run.at(directory, "prune-path", spec)
-    with run.locked():
-        missing = [seed for seed in seeds if not _file(run, seed, grid[-1]).exists()]
-        for seed in missing:
-            result = prune_path(model, data, means, config, grid, (seed,))
-            run.write_table(f"history/seed-{seed}", result.history)
-            for target, (sub,) in result.subnetworks.items():  # the last one's file says that the seed is done
-                sub.save(_file(run, seed, target))
-        if not run.finished:
-            run.finish()
-    return open_path(directory)
+    steps = cut_steps(config, grid)
+
+    def keep(trained: TrainedGates, places: Sequence[int]) -> None:
+        cuts = [trained.cut(step, target) for step, target in zip(steps, grid, strict=True)]
+        history = trained.table()
+        for i in places:
+            seed = trained.seeds[i]
+            run.write_table(f"history/seed-{seed}", history[history["seed"] == seed].reset_index(drop=True))
+            for target, cut in zip(grid, cuts, strict=True):  # the last one's file says that the seed is done
+                cut[i].save(_file(run, seed, target))
+
+    train_missing(run, model, encoded, means, config, seeds, steps, partial(_done, run), keep, every=every)
+    return _read(run, seeds)
 
 
 def open_path(directory: Path) -> PrunedPath:
-    """Read a rising-target run back.
+    """Read a rising-target run back, with all its seeds.
 
     Raises:
-        RunError: if the directory is not a finished run of this kind.
+        RunError: if the directory is not a run of this kind, or some of its seeds are not trained yet.
         SubnetworkError, MeansError: if a subnetwork or its means are absent or damaged.
     """
     run = Run.open(directory)
-    if run.kind != "prune-path" or not run.finished:
-        raise RunError(f"{directory} holds a {run.kind!r} run, finished: {run.finished}; a finished 'prune-path' run is needed")
-    seeds, grid = cast("list[int]", run.spec["seeds"]), cast("list[float]", run.spec["grid"])
-    by_target = {target: tuple(Subnetwork.load(_file(run, seed, target)) for seed in seeds) for target in grid}
+    if run.kind != "prune-path":
+        raise RunError(f"{directory} holds a {run.kind!r} run, not a 'prune-path' run")
+    return _read(run, require_done(run, partial(_done, run)))
+
+
+def _read(run: Run, seeds: Sequence[int]) -> PrunedPath:
+    by_target = {target: tuple(Subnetwork.load(_file(run, seed, target)) for seed in seeds) for target in _grid(run)}
     return PrunedPath(run, PruneConfig(**cast("dict[str, Any]", run.spec["config"])), by_target)
 
 
+def _grid(run: Run) -> list[float]:
+    return cast("list[float]", run.spec["grid"])
+
+
+def _done(run: Run, seed: int) -> bool:
+    return _file(run, seed, _grid(run)[-1]).exists()
+
+
 def _file(run: Run, seed: int, target: float) -> Path:
-    return run.file(f"subnetworks/seed-{seed}-at-{target:g}", "safetensors")
+    return run.file(f"subnetworks/seed-{seed}.at-{target:g}", "safetensors")

@@ -72,7 +72,7 @@ def _settings(pruned: Sequence[Pruned], finetuned: Path | None) -> dict[str, obj
         settings["fine-tuning"] = dict(Run.open(finetuned).spec)
     for p in pruned:
         settings[f"pruning at {p.config.sparsity:g}"] = dict(p.run.spec)
-    for name, kept in (("evaluation", "evaluation"), ("ablation", "additivity")):
+    for name, kept in (("evaluation", "evaluation/full"), ("ablation", "additivity")):
         if isinstance(options := options_of(first, kept), dict):
             told = cast("dict[str, object]", options)
             settings[name] = told | ({"max_rows": "all"} if told["max_rows"] is None else {})

@@ -1,0 +1,132 @@
+"""The seeds of a pruning run: trained in groups, each kept as soon as it is done; several processes may share a run.
+
+A run directory takes more seeds at any time: what it was asked for so far is in `seeds.json`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+
+from hc_lens.atomic import RunError
+from hc_lens.data.batches import Encoded
+from hc_lens.forward import device_of
+from hc_lens.hooks import HookedModel
+from hc_lens.means import ActivationMeans
+from hc_lens.pruning import GateCheckpoints, PruneConfig, PruneError
+from hc_lens.pruning.objective import imitation
+from hc_lens.pruning.trained import TrainedGates, train_seeds
+from hc_lens.pruning.training import data_order, runs_together
+from hc_lens.runs import Run
+
+Keep = Callable[[TrainedGates, Sequence[int]], None]
+"""Writes some of the runs trained together, by their places among them."""
+
+
+def asked_seeds(run: Run) -> list[int]:
+    """The seeds that a pruning run was asked for so far, ascending."""
+    return cast("list[int]", run.read_json("seeds")) if run.file("seeds", "json").exists() else []
+
+
+def ask(run: Run, seeds: Sequence[int]) -> None:
+    """Add seeds to those that a run was asked for.
+
+    Raises:
+        ValueError: without seeds, or for one given twice.
+    """
+    if len(set(seeds)) != len(seeds) or not seeds:
+        raise ValueError(f"seeds: needs at least one, all different, got {list(seeds)}")
+    with run.locked("seeds", wait=True):
+        before = asked_seeds(run)
+        if set(seeds) - set(before):
+            run.unfinish()
+            run.write_json("seeds", sorted({*before, *seeds}))
+
+
+def require_done(run: Run, done: Callable[[int], bool]) -> list[int]:
+    """The seeds of a run, all of which have been trained.
+
+    Raises:
+        RunError: naming those that have not.
+    """
+    seeds = asked_seeds(run)
+    if missing := [seed for seed in seeds if not done(seed)]:
+        raise RunError(
+            f"{run.path} holds a pruning run that has not finished, seeds {missing} are missing: "
+            "start it again, it goes on where it stopped"
+        )
+    return seeds
+
+
+def train_missing(
+    run: Run,
+    model: HookedModel,
+    encoded: Encoded,
+    means: ActivationMeans,
+    config: PruneConfig,
+    seeds: Sequence[int],
+    cuts: Sequence[int],
+    done: Callable[[int], bool],
+    keep: Keep,
+    *,
+    every: float = 30.0,
+) -> None:
+    """Train the seeds that are not `done`, as many together as the memory allows, and `keep` each group when it is.
+
+    The gates of a group in training are kept in `training/` every so many seconds. Seeds whose gates collapse do not cost the
+    others their subnetworks.
+
+    Raises:
+        BusyError: if another process trains one of the seeds.
+        PruneError: if a loss is NaN; at the end, if gates of a seed all ended open or all closed.
+    """
+    ask(run, seeds)
+    try:
+        _train(run, model, encoded, means, config, [seed for seed in seeds if not done(seed)], cuts, done, keep, every)
+    finally:
+        if not run.finished and all(map(done, asked_seeds(run))):
+            run.finish()
+
+
+def _train(
+    run: Run,
+    model: HookedModel,
+    encoded: Encoded,
+    means: ActivationMeans,
+    config: PruneConfig,
+    missing: Sequence[int],
+    cuts: Sequence[int],
+    done: Callable[[int], bool],
+    keep: Keep,
+    every: float,
+) -> None:
+    checkpoints = GateCheckpoints(run.path / "training", every)
+    groups = _groups(checkpoints, missing, runs_together(model, encoded, config))
+    if not groups:
+        return
+    # The full model's predictions, computed once for all groups.
+    loss = imitation(model, encoded, config, [data_order(encoded, config, seed) for group in groups for seed in group])
+    collapsed: dict[int, str] = {}
+    for group in groups:
+        with run.locked(*(f"seed-{seed}" for seed in group)):
+            trained = train_seeds(model, encoded, means, config, group, loss, cuts, f"prune {config.sparsity:g}", checkpoints)
+            here = {seed: text for seed, text in trained.collapsed().items() if not done(seed)}
+            keep(trained, [i for i, seed in enumerate(group) if seed not in here and not done(seed)])
+            if not here:
+                checkpoints.discard(group)
+            collapsed |= here
+    if collapsed:
+        raise PruneError("; ".join(collapsed.values()))
+
+
+def _groups(checkpoints: GateCheckpoints, missing: Sequence[int], together: int) -> list[tuple[int, ...]]:
+    """Groups that an earlier process left in training, whole: alone, a seed's bits would differ. Then the others."""
+    begun = [group for group in checkpoints.groups() if set(group) & set(missing)]
+    rest = [seed for seed in missing if not any(seed in group for group in begun)]
+    return [*begun, *(tuple(rest[start : start + together]) for start in range(0, len(rest), together))]
+
+
+def device_name(model: HookedModel) -> str:
+    """What trains: `cpu`, or the GPU's name."""
+    device = device_of(model)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
