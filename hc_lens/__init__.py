@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hc_lens.hooks import Edit, captured, hooked
     from hc_lens.means import ActivationMeans
     from hc_lens.metrics import evaluate, predict
-    from hc_lens.models import load_model, minilm_directory, new_model
+    from hc_lens.models import load_compact, load_model, minilm_directory, new_model
     from hc_lens.pruning import PruneConfig, PruneResult, prune
     from hc_lens.report import ReportInputs, write_report
     from hc_lens.runs import Run
@@ -76,6 +76,7 @@ _HOME = {
     "hooked": "hooks",
     "in_subnetworks": "analysis",
     "interactions": "analysis",
+    "load_compact": "models",
     "load_model": "models",
     "load_task": "data",
     "minilm_directory": "models",
@@ -128,6 +129,7 @@ __all__ = [
     "hooked",
     "in_subnetworks",
     "interactions",
+    "load_compact",
     "load_model",
     "load_task",
     "minilm_directory",

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -11,6 +12,9 @@ from pathlib import Path
 import torch
 
 _PACKAGES = ("torch", "transformer-lens", "transformers", "tokenizers", "datasets", "numpy", "pandas")
+
+Provenance = Mapping[str, str | int | float | bool | None]
+"""Where a stored result came from: names and plain values."""
 
 DECIDES_BITS = ("hc_lens", "code", "python", *_PACKAGES, "threads", "gpu", "machine")
 """The entries of `provenance` that must agree for results to be bit-equal; the rest (the date) may differ."""

@@ -1,10 +1,10 @@
 """A subnetwork: which heads and MLPs of one model stay, what the others are replaced with, and where it came from."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast, get_args
 
 import torch
 from jaxtyping import Bool
@@ -14,6 +14,8 @@ from torch import Tensor
 from hc_lens.atomic import write_tensors
 from hc_lens.hooks import Edit, HookedModel, HookFunction
 from hc_lens.means import ActivationMeans
+from hc_lens.models import Classifier, Cut, compacted, pays, save_compact, zeroed
+from hc_lens.provenance import Provenance
 from hc_lens.units import Head, Mlp, Unit, require_in_model
 
 
@@ -21,7 +23,7 @@ class SubnetworkError(ValueError):
     """A subnetwork that is damaged, of another model, or combined with one of another model."""
 
 
-Provenance = Mapping[str, str | int | float | bool | None]
+Format = Literal["compact", "transformers"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +85,45 @@ class Subnetwork:
     def fwd_hooks(self) -> list[tuple[str, HookFunction]]:
         """The same for TransformerLens: `model.run_with_hooks(tokens, fwd_hooks=subnetwork.fwd_hooks())`."""
         return [(edit.point, edit.apply) for edit in self.edits()]
+
+    def compact(self, model: HookedModel) -> Classifier:
+        """This subnetwork as a model of its own: `model` without the ablated units, what they always add folded into biases.
+
+        Its logits are those of `model` under `edits()`, for less work. What stays whole shares its memory with `model`.
+
+        Raises:
+            MeansError: for another model.
+            SubnetworkError: for a model that is not a hooked classifier, and for means that are not one constant per unit.
+        """
+        return compacted(self._require_classifier(model), self._cut, self._origin)
+
+    def export(self, directory: str | Path, model: HookedModel, *, format: Format = "compact") -> Path:
+        """Write this subnetwork of `model` as a model directory, with logits equal to those under `edits()`.
+
+        "compact": without the ablated units, for `load_compact`. "transformers": in the shapes of `model`, with zeros where
+        units are gone, for `AutoModelForSequenceClassification.from_pretrained` without hc_lens, and for `load_model`.
+
+        Raises:
+            MeansError, SubnetworkError: as `compact`.
+            ValueError: for another format; and for "transformers" where the family has no bias for what ablated units always
+                add (Qwen2).
+            FileExistsError: when `directory` holds something else than a model in this format.
+            OSError: when the disk is full or not writable.
+        """
+        if format not in get_args(Format):
+            raise ValueError(f"format must be one of {list(get_args(Format))}, got {format!r}")
+        if format == "compact":
+            return save_compact(self.compact(model), Path(directory))
+        return zeroed(self._require_classifier(model), self._cut).save_pretrained(directory)
+
+    def compact_for(self, model: HookedModel, tokens: int) -> Classifier | None:
+        """`compact(model)` where it can be built, and saves more time over that many tokens than building it takes.
+
+        `model` must have passed `require_model`, which is not repeated here.
+        """
+        if not isinstance(model, Classifier) or not self.means.positionwise or not pays(model, self._cut.units, tokens):
+            return None
+        return compacted(model, self._cut, self._origin)
 
     def without(self, *units: Unit) -> "Subnetwork":
         """This subnetwork with these units ablated as well.
@@ -155,6 +196,26 @@ class Subnetwork:
         if model is not None:
             subnetwork.require_model(model)
         return subnetwork
+
+    @property
+    def _cut(self) -> Cut:
+        return Cut(self.heads | self.mlps, self.means.head, self.means.mlp)
+
+    @property
+    def _origin(self) -> Provenance:
+        origin = {"seed": self.seed, "ablation": self.means.kind, "model": self.means.model, "means": self.means.digest}
+        return {**origin, **self.provenance}
+
+    def _require_classifier(self, model: HookedModel) -> Classifier:
+        self.require_model(model)
+        if not isinstance(model, Classifier):
+            raise SubnetworkError(f"a {type(model).__name__} cannot be made compact: only a hooked classifier (load_model) can")
+        if not self.means.positionwise:
+            raise SubnetworkError(
+                f"{self.means.kind!r} ablation cannot be folded into biases, which are the same at every position of every "
+                "row; only 'mean' and 'zero' ablation can"
+            )
+        return model
 
     @property
     def _label(self) -> str:

@@ -1,7 +1,9 @@
 """Hooked classifiers from transformers models, and back. Importing this module imports TransformerLens (about 5 s)."""
 
 from hc_lens.models.architecture import Architecture, DropoutRates
-from hc_lens.models.classifier import Classifier, DecoderClassifier, EncoderClassifier
+from hc_lens.models.classifier import Classifier, DecoderClassifier, EncoderClassifier, Remains
+from hc_lens.models.compact import Cut, compacted, pays, zeroed
+from hc_lens.models.compact_files import load_compact, save_compact
 from hc_lens.models.export import save_pretrained
 from hc_lens.models.families import SUPPORTED
 from hc_lens.models.fingerprint import fingerprint
@@ -13,14 +15,21 @@ __all__ = [
     "SUPPORTED",
     "Architecture",
     "Classifier",
+    "Cut",
     "DecoderClassifier",
     "DropoutRates",
     "EncoderClassifier",
+    "Remains",
     "TokenBatch",
+    "compacted",
     "fingerprint",
     "fused",
+    "load_compact",
     "load_model",
     "minilm_directory",
     "new_model",
+    "pays",
+    "save_compact",
     "save_pretrained",
+    "zeroed",
 ]

@@ -1,7 +1,7 @@
 """The description that makes a transformers architecture a hooked classifier: one `Architecture` per family, in `families/`."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torch import nn
@@ -64,6 +64,8 @@ class Architecture:
         token_types: rows of the token type table; a family without one ignores token types, as transformers does.
         position_offset: rows of the position table before that of the first token.
         embedding_size: width of the embeddings where it is not that of the residual stream, which a projection then fills.
+        bias_flags: the config's fields that give the output projections of attention (`attn`) and of the MLP (`mlp`) a bias,
+            where that is a choice.
     """
 
     family: str
@@ -75,6 +77,7 @@ class Architecture:
     token_types: Callable[[PretrainedConfig], int] | None = None
     position_offset: Callable[[PretrainedConfig], int] = lambda config: 0
     embedding_size: Callable[[PretrainedConfig], int | None] = lambda config: None
+    bias_flags: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def activation(name: str) -> str:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -25,10 +25,19 @@ from typing_extensions import override
 
 from hc_lens.models.architecture import Architecture, DropoutRates, FirstToken
 from hc_lens.models.inputs import Mask, TokenBatch, Tokens, Types, check_tokens, last_real_position
+from hc_lens.provenance import Provenance
+from hc_lens.units import Unit
 
 _C = TypeVar("_C", bound="Classifier")
 
 ClassifierInput = TokenBatch | Int[Tensor, "batch pos"] | str | Sequence[str]
+
+
+class Remains(NamedTuple):
+    """The units that a compact model has left, and where they came from."""
+
+    units: frozenset[Unit]
+    provenance: Provenance
 
 
 class Classifier(HookedRootModule):
@@ -36,7 +45,8 @@ class Classifier(HookedRootModule):
 
     Attributes: `label_names`, in the order of the logits; `family`, transformers' model type; `hf_config`, the transformers
     config it was built from; `tokenizer` or None; `pad_id` or None; `max_length`, the most tokens a row may have; `dropout`,
-    the training rates; `architecture`, the description of the family.
+    the training rates; `architecture`, the description of the family; `remains`, of a compact model (`load_compact`): None for
+    a whole one.
     """
 
     cfg: HookedTransformerConfig
@@ -47,6 +57,7 @@ class Classifier(HookedRootModule):
     pad_id: int | None
     dropout: DropoutRates
     classifier: nn.Linear
+    remains: Remains | None = None
 
     @property
     def family(self) -> str:
@@ -81,6 +92,11 @@ class Classifier(HookedRootModule):
         from hc_lens.models.export import save_pretrained  # export needs this module
 
         return save_pretrained(self, Path(directory))
+
+    def constants(self) -> dict[str, Tensor]:
+        """What TransformerLens keeps in the state dict besides the weights: masks, position tables, biases that are zero."""
+        weights = {*dict(self.named_parameters()), "position_prefix"}
+        return {name: tensor for name, tensor in self.state_dict().items() if name not in weights}
 
     @override
     def to(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -227,6 +243,11 @@ class DecoderClassifier(Classifier, HookedTransformer):  # pyright: ignore[repor
         resid = self.ln_final(resid)
         rows = torch.arange(len(resid), device=resid.device)
         return self.classifier(resid[rows, last_real_position(tokens)])
+
+
+def classifier_class(architecture: Architecture) -> type[EncoderClassifier] | type[DecoderClassifier]:
+    """The class of a family's classifiers."""
+    return DecoderClassifier if architecture.first_token is None else EncoderClassifier
 
 
 class ProjectedEmbed(BertEmbed):

@@ -21,12 +21,15 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hc_lens.models.classifier import Classifier, DecoderClassifier, EncoderClassifier
+from hc_lens.models.classifier import Classifier, classifier_class
 from hc_lens.models.families import architecture_of
 from hc_lens.models.labels import label_names
 from hc_lens.models.weights import Entry, to_hooked
 
 _log = logging.getLogger("hc_lens")
+
+COMPACT = "compact.json"
+"""The file of a compact model's directory that says what it holds."""
 
 
 class _Source(NamedTuple):
@@ -111,7 +114,6 @@ def minilm_directory() -> Path:
 def _build(source: _Source, labels: int | Sequence[str] | None, device: str, seed: int) -> Classifier:
     config = copy.deepcopy(source.config)
     architecture = architecture_of(config.model_type, source.name)
-    kind = DecoderClassifier if architecture.first_token is None else EncoderClassifier
     table = architecture.entries(config)
     absent = [entry for entry in table if entry.theirs not in source.weights]
     if body := [entry.theirs for entry in absent if not entry.is_head]:
@@ -119,18 +121,13 @@ def _build(source: _Source, labels: int | Sequence[str] | None, device: str, see
     head = source.weights.get(next(e.theirs for e in table if e.ours == ("classifier.weight",)))
     names = label_names(config, labels, None if head is None else head.shape[0], source.name)
     config.id2label, config.label2id = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
-    model = kind(architecture, config, names, source.tokenizer, device)
+    model = classifier_class(architecture)(architecture, config, names, source.tokenizer, device)
     weights = to_hooked(table, source.weights) | _new_head(model, absent, seed)
-    model.load_state_dict({**_buffers(model), **weights})
+    model.load_state_dict({**model.constants(), **weights})
     if absent:
         new = ", ".join(name for entry in absent for name in entry.ours)
         _log.warning("%s has no weights for %s: initialised from seed %d; train before use", source.name, new, seed)
     return model.eval()
-
-
-def _buffers(model: Classifier) -> dict[str, Tensor]:
-    """Constants that TransformerLens keeps in the state dict."""
-    return {name: buffer for name, buffer in model.named_buffers() if name != "position_prefix"}
 
 
 def _new_head(model: Classifier, absent: list[Entry], seed: int) -> dict[str, Tensor]:
@@ -172,7 +169,7 @@ def _read(source: str, tokenizer: PreTrainedTokenizerBase | None) -> _Source:
         raise ValueError(f"{source}: the weights are truncated or do not fit config.json: {_first_line(error)}") from error
     missing: set[str] = set(report["missing_keys"])
     weights = {key: tensor for key, tensor in hf_model.state_dict().items() if key not in missing}
-    return _Source(source, hf_model.config, weights, tokenizer or _tokenizer(source))
+    return _Source(source, hf_model.config, weights, tokenizer or read_tokenizer(source))
 
 
 def _model_type(source: str) -> str | None:
@@ -181,8 +178,9 @@ def _model_type(source: str) -> str | None:
     if directory.is_dir():
         file = directory / "config.json"
         if not file.is_file():
-            held = sorted(path.name for path in directory.iterdir())[:10]
-            raise FileNotFoundError(f"{directory} has no config.json, so it is not a model directory; it holds {held}")
+            if (directory / COMPACT).is_file():
+                raise ValueError(f"{directory} holds a compact model: open it with load_compact")
+            raise FileNotFoundError(f"{directory} has no config.json, so it is not a model directory; {held_in(directory)}")
         try:
             config = json.loads(file.read_text(encoding="utf-8"))
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -199,7 +197,7 @@ def _model_type(source: str) -> str | None:
     return cast("str | None", config.get("model_type"))
 
 
-def _tokenizer(source: str) -> PreTrainedTokenizerBase | None:
+def read_tokenizer(source: str) -> PreTrainedTokenizerBase | None:
     """The source's tokenizer; None, with a notice, when it has none that loads."""
     try:
         with _quiet_transformers():
@@ -213,6 +211,11 @@ def _tokenizer(source: str) -> PreTrainedTokenizerBase | None:
         reason = "it has no vocabulary"
     _log.warning("%s has no tokenizer that loads (%s): pass token ids, or tokenizer=...", source, reason)
     return None
+
+
+def held_in(directory: Path) -> str:
+    """What a directory holds, for a message."""
+    return f"it holds {sorted(path.name for path in directory.iterdir())[:10]}"
 
 
 def _first_line(error: Exception) -> str:

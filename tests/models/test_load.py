@@ -199,7 +199,6 @@ class TestBadSources:
             ("bert", {"hidden_act": "mish"}, "'mish' is not supported; supported are gelu"),
             ("gpt2", {"add_cross_attention": True}, "add_cross_attention=True"),
             ("electra", {"is_decoder": True}, "electra with is_decoder=True"),
-            ("llama", {"mlp_bias": True}, "llama with mlp_bias=True"),
             ("llama", {"rope_parameters": YARN}, "rope_type='yarn' is not supported; supported are default, linear, llama3"),
             ("qwen2", {"layer_types": ["chunked_attention"] * 3}, r"layer_types=\['chunked_attention'\]"),
             ("gpt_neox", {"rotary_pct": 0.4}, "3 components of a head; the number must be even"),
@@ -208,6 +207,13 @@ class TestBadSources:
     def test_options_that_cannot_be_expressed(self, family: str, changes: dict[str, object], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             new_model(config(family, **changes))
+
+    def test_biases_that_cannot_be_expressed(self) -> None:
+        with pytest.raises(
+            ValueError, match=r"llama with mlp_bias=True .*only where .*0.mlp.gate_proj.bias is zero"
+        ):
+            load_model(hf_model=transformers_model("llama", mlp_bias=True))
+        assert new_model(config("llama", mlp_bias=True)).hf_config.mlp_bias  # zero as transformers initialises them
 
     def test_both_or_neither_source(self, saved: Path) -> None:
         with pytest.raises(ValueError, match="exactly one"):

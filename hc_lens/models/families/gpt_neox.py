@@ -80,4 +80,5 @@ GPT_NEOX = Architecture(
     hooked_config=_hooked_config,
     entries=_entries,
     dropout=_dropout,
+    bias_flags={"attn": "attention_bias"},
 )

@@ -4,16 +4,17 @@ Every query head is a unit, with a context vector of its own at `hook_z`; the ke
 not units.
 """
 
+import torch
+from torch import Tensor
 from transformer_lens.config.hooked_transformer_config import HookedTransformerConfig
 from transformers import PretrainedConfig
 
-from hc_lens.models.architecture import Architecture, DropoutRates, activation, require
+from hc_lens.models.architecture import Architecture, DropoutRates, activation
 from hc_lens.models.families.rotary import set_rotary
 from hc_lens.models.weights import Entry, head_bias, into_heads, out_of_heads, same, transposed
 
 
 def _hooked_config(config: PretrainedConfig, device: str) -> HookedTransformerConfig:
-    require(config, "mlp_bias", False)  # TransformerLens adds a gated MLP's bias behind the product of gate and input
     if (partial := config.rope_parameters.get("partial_rotary_factor", 1.0)) != 1.0:
         raise ValueError(
             f"{config.model_type} with rope_parameters.partial_rotary_factor={partial!r} is not supported; it must be 1.0"
@@ -96,7 +97,21 @@ def _block(layer: int, config: PretrainedConfig) -> list[Entry]:
             found.append(head_bias(f"{attention}.{projection}_proj.bias", f"{ours}.attn.{mark}b_{letter}", n))
     if out_bias:
         found.append(same(f"{attention}.o_proj.bias", f"{ours}.attn.b_O"))
+    if getattr(config, "mlp_bias", False):
+        into = [_zeros(f"{theirs}.mlp.{name}.bias", config.intermediate_size) for name in ("gate_proj", "up_proj")]
+        found += [*into, same(f"{theirs}.mlp.down_proj.bias", f"{ours}.mlp.b_out")]
     return found
+
+
+def _zeros(theirs: str, n: int) -> Entry:
+    """A bias that TransformerLens has no place for: it adds a gated MLP's behind the product of gate and input."""
+
+    def split(bias: Tensor) -> tuple[Tensor, ...]:
+        if bias.any():
+            raise ValueError(f"llama with mlp_bias=True is supported only where {theirs} is zero, and it is not")
+        return ()
+
+    return Entry(theirs, (), split, lambda parts: torch.zeros(n))
 
 
 def _dropout(config: PretrainedConfig) -> DropoutRates:
@@ -109,6 +124,7 @@ LLAMA = Architecture(
     hooked_config=_hooked_config,
     entries=_entries,
     dropout=_dropout,
+    bias_flags={"attn": "attention_bias", "mlp": "mlp_bias"},
 )
 
 QWEN2 = Architecture(
