@@ -47,9 +47,14 @@ def positionwise(function: HookFunction, when: bool = True) -> HookFunction:
     return function
 
 
+def is_positionwise(function: object) -> bool:
+    """Whether a hook function was declared `positionwise`."""
+    return getattr(function, "positionwise", False)
+
+
 def only_positionwise(point: HookPoint) -> bool:
-    """Whether no hook listens at a hook point but functions declared `positionwise`."""
-    return not point.bwd_hooks and all(getattr(hook.user_hook, "positionwise", False) for hook in point.fwd_hooks)
+    """Whether nothing listens at a hook point but functions declared `positionwise`."""
+    return not point.bwd_hooks and all(is_positionwise(hook.user_hook) for hook in point.fwd_hooks)
 
 
 def z_point(layer: int) -> str:

@@ -20,7 +20,7 @@ from hc_lens.forward import Inputs, Precision, device_of, inference, inputs_of, 
 from hc_lens.hooks import Edit, HookedModel, HookFunction, captured, hooked, mlp_point, z_point
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import bootstrap_means, percentile_interval
-from hc_lens.models.resume import can_resume, residual_point, resumed
+from hc_lens.models.resume import can_resume, recorded, resumed
 from hc_lens.progress import progress
 from hc_lens.units import Head, require_in_model
 
@@ -118,8 +118,7 @@ def _measure(model: HookedModel, batch: Batch, means: ActivationMeans, through: 
     resumes = can_resume(model)
     starts = {units: min(head.layer for head in units) for units in norms.runs}
     points = [*map(z_point, layers), *(map(mlp_point, layers) if through == "direct path" else ())]
-    points += [residual_point(layer) for layer in sorted(set(starts.values())) if layer and resumes]
-    with captured(model, points) as full:
+    with recorded(model, sorted(set(starts.values())) if resumes else ()) as inputs, captured(model, points) as full:
         run_batch(model, batch)
     norms.start(full, batch)
     for units, start in starts.items():
@@ -127,7 +126,7 @@ def _measure(model: HookedModel, batch: Batch, means: ActivationMeans, through: 
         # Captured first, so that what is seen is what a head computes, not what it is then set back to.
         with ExitStack() as stack:
             if resumes:
-                stack.enter_context(resumed(model, start, full.get(residual_point(start))))
+                stack.enter_context(resumed(model, start, inputs[start]))
             seen = stack.enter_context(captured(model, list(map(z_point, later))))
             stack.enter_context(
                 hooked(model, [*(_frozen(full, start, later) if through == "direct path" else ()), *means.edits(units)])

@@ -13,7 +13,7 @@ from hc_lens.analysis.interaction import alone_and_together
 from hc_lens.analysis.measure import Measure, on_task
 from hc_lens.data.task import Task
 from hc_lens.forward import Precision, inference
-from hc_lens.hooks import Edit, HookedModel, hooked
+from hc_lens.hooks import Edit, HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import percentile_interval, read_rows, read_rows_of_each
 from hc_lens.progress import progress
@@ -94,9 +94,7 @@ class _Values(NamedTuple):
 def _with_and_without(
     model: HookedModel, measure: Measure, base: Sequence[Edit], edit_sets: Sequence[Sequence[Edit]], advance: Callable[[], None]
 ) -> _Values:
-    # The base stays in place around all sets: blocks before a head run once for each batch, as the base has them.
-    with hooked(model, base):
-        before, *after = read_rows_of_each(model, measure.batches, measure.read, [[], *edit_sets], advance)
+    before, *after = read_rows_of_each(model, measure.batches, measure.read, [[], *edit_sets], advance, base)
     return _Values(measure.values(before), [measure.values(read) for read in after])
 
 

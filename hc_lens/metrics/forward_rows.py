@@ -1,6 +1,5 @@
 """The one forward loop: rows through a hooked model, with edits, back in row order."""
 
-import re
 from collections.abc import Callable, Sequence
 
 from jaxtyping import Float
@@ -8,8 +7,8 @@ from torch import Tensor
 
 from hc_lens.data.batches import Batch
 from hc_lens.forward import Inputs, Precision, device_of, inference, inputs_of, run_batch
-from hc_lens.hooks import Edit, HookedModel, captured, hooked
-from hc_lens.models.resume import can_resume, residual_point, resumed
+from hc_lens.hooks import Edit, HookedModel, hooked
+from hc_lens.metrics.edited_passes import each_output
 
 
 def predict(
@@ -52,7 +51,8 @@ def read_rows(
     rows = _Rows(batches)
     with hooked(model, edits):
         for batch in batches:
-            rows.put(_read_batch(model, batch.to(device_of(model)), read), batch)
+            here = batch.to(device_of(model))
+            rows.put(_read(read, run_batch(model, here), here), batch)
     return rows.values
 
 
@@ -62,39 +62,26 @@ def read_rows_of_each(
     read: Read,
     edit_sets: Sequence[Sequence[Edit]],
     advance: Callable[[], None],
+    base: Sequence[Edit] = (),
 ) -> list[Float[Tensor, "row *output"]]:
-    """`read_rows` under each set of edits, with equal results, in less time; `advance` is called after each batch.
+    """`read_rows` under each set of edits on top of `base`, in less time (see `each_output`); equal up to rounding.
 
-    Each batch goes through all sets before the next one: blocks before the first edit of a set give what they give without
-    edits, and where the model is a plain stack of blocks they run only once per batch.
+    Each batch goes through all sets before the next one; `advance` is called after each batch.
 
     Raises:
         ValueError: as `read_rows`.
     """
-    starts = [_first_layer(edits) for edits in edit_sets] if can_resume(model) else [0] * len(edit_sets)
-    points = [residual_point(layer) for layer in sorted(set(starts)) if layer]
     results = [_Rows(batches) for _ in edit_sets]
     for batch in batches:
         here = batch.to(device_of(model))
-        residuals: dict[str, Tensor] = {}
-        if points:
-            with captured(model, points) as residuals:
-                run_batch(model, here)
-        for edits, start, rows in zip(edit_sets, starts, results, strict=True):
-            with resumed(model, start, residuals.get(residual_point(start))), hooked(model, edits):
-                rows.put(_read_batch(model, here, read), batch)
+        for place, output in each_output(model, here, edit_sets, base):
+            results[place].put(_read(read, output, here), batch)
         advance()
     return [rows.values for rows in results]
 
 
-def _first_layer(edits: Sequence[Edit]) -> int:
-    """The first block that the edits change; 0 if any is elsewhere, or if there are none."""
-    found = [re.match(r"blocks\.(\d+)\.(attn\.hook_z|hook_mlp_out)$", edit.point) for edit in edits]
-    return min((int(match[1]) if match else 0 for match in found), default=0)
-
-
-def _read_batch(model: HookedModel, batch: Batch, read: Read) -> Float[Tensor, "batch *output"]:
-    values = read(run_batch(model, batch), batch)
+def _read(read: Read, output: Float[Tensor, "batch *output"], batch: Batch) -> Float[Tensor, "batch *read"]:
+    values = read(output, batch)
     if values.ndim == 0 or values.shape[0] != len(batch):
         raise ValueError(f"a metric must return one value per row: {len(batch)} rows, got shape {tuple(values.shape)}")
     return values.detach().float().cpu()

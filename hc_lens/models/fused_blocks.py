@@ -42,6 +42,14 @@ _COMPUTED = {
 _EVERY_POSITION = {"hook_resid_pre", "attn.hook_k", "attn.hook_v"}
 """Those that see every position also where only the first token's state is computed."""
 
+ContextFrom = Callable[[int, Callable[[], Tensor]], Tensor]
+"""Where a block's context vectors come from: given how many positions are wanted, and what computes them."""
+
+
+def compute(width: int, attend: Callable[[], Tensor]) -> Tensor:
+    """They are computed."""
+    return attend()
+
 
 def _tanh_gelu(x: Tensor) -> Tensor:
     return functional.gelu(x, approximate="tanh")
@@ -96,7 +104,10 @@ def _pack(block: BertBlock | TransformerBlock, dtype: torch.dtype | None) -> _We
 
 
 class FusedBlock(Generic[_Block]):
-    """Attention and MLP of one block; subclasses put them in order."""
+    """Attention and MLP of one block; subclasses put them in order.
+
+    `context_from` may be set, for a while, to something that keeps the context vectors or knows them already.
+    """
 
     def __init__(self, block: _Block, dropout: DropoutRates, dtype: torch.dtype | None, train_weights: bool) -> None:
         self.block = block
@@ -106,6 +117,7 @@ class FusedBlock(Generic[_Block]):
         self.frozen = None if train_weights else _pack(block, dtype).map(lambda w: w.detach())
         self.activation = ACTIVATIONS[block.cfg.act_fn]
         self.causal = block.cfg.attention_dir == "causal"
+        self.context_from: ContextFrom = compute
         self.points = {name: point for name, point in block.named_modules() if isinstance(point, HookPoint)}
 
     @property
@@ -119,17 +131,30 @@ class FusedBlock(Generic[_Block]):
     def attention(
         self,
         x: Float[Tensor, "batch pos d_model"],
+        queries: Float[Tensor, "batch query d_model"],
         weights: _Weights,
         mask: Tensor | None,
         padding: Int[Tensor, "batch pos"] | None = None,
-        queries: Float[Tensor, "batch query d_model"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """What `block.attn` returns, dropout included; `mask` as scaled_dot_product_attention takes it.
 
-        `padding` is what TransformerLens counts rotary positions by, where it is given. With `queries`, only these rows of `x`
-        attend, to all of them.
+        `queries` attend to `x`: all of its positions, or the first. `padding` is what TransformerLens counts rotary positions
+        by, where it is given.
         """
-        attn, training = self.block.attn, self.block.training
+        z = self.context_from(queries.shape[1], lambda: self._context(x, queries, weights, mask, padding))
+        z = self._cast(self.block.attn.hook_z(z))
+        out = functional.linear(z.flatten(2), weights.out, weights.out_bias)
+        return functional.dropout(out, self.dropout.attention_out, self.block.training)
+
+    def _context(
+        self,
+        x: Float[Tensor, "batch pos d_model"],
+        queries: Float[Tensor, "batch query d_model"],
+        weights: _Weights,
+        mask: Tensor | None,
+        padding: Int[Tensor, "batch pos"] | None,
+    ) -> Float[Tensor, "batch query head d_head"]:
+        attn = self.block.attn
         q, k, v = self._qkv(x, queries, weights)
         q, k, v = (self._cast(hook(part)) for hook, part in ((attn.hook_q, q), (attn.hook_k, k), (attn.hook_v, v)))
         if attn.cfg.positional_embedding_type == "rotary":
@@ -143,25 +168,23 @@ class FusedBlock(Generic[_Block]):
             k.transpose(1, 2),
             v.transpose(1, 2),
             mask if mask is None or mask.dtype == torch.bool else mask.to(q.dtype),
-            dropout=self.dropout.attention if training else 0.0,
+            dropout=self.dropout.attention if self.block.training else 0.0,
             causal=self.causal and mask is None,
             scale=1 / attn.attn_scale,
         )
-        z = self._cast(attn.hook_z(z.transpose(1, 2)))
-        out = functional.linear(z.flatten(2), weights.out, weights.out_bias)
-        return functional.dropout(out, self.dropout.attention_out, training)
+        return z.transpose(1, 2)
 
     def _qkv(
-        self, x: Float[Tensor, "batch pos d_model"], queries: Float[Tensor, "batch query d_model"] | None, weights: _Weights
+        self, x: Float[Tensor, "batch pos d_model"], queries: Float[Tensor, "batch query d_model"], weights: _Weights
     ) -> list[Float[Tensor, "batch _ _ d_head"]]:
-        cfg, x = self.block.attn.cfg, self._cast(x)  # a compact model says here how many heads are left
+        cfg = self.block.attn.cfg  # a compact model says here how many heads are left
         shared = cfg.n_key_value_heads or cfg.n_heads
-        if queries is None:
-            packed = functional.linear(x, weights.qkv, weights.qkv_bias).unflatten(-1, (-1, cfg.d_head))
+        if queries is x:
+            packed = functional.linear(self._cast(x), weights.qkv, weights.qkv_bias).unflatten(-1, (-1, cfg.d_head))
             return list(packed.split((cfg.n_heads, shared, shared), dim=2))
         sizes = (cfg.n_heads * cfg.d_head, 2 * shared * cfg.d_head)
-        parts = zip((self._cast(queries), x), weights.qkv.split(sizes), weights.qkv_bias.split(sizes), strict=True)
-        q, kv = (functional.linear(*part).unflatten(-1, (-1, cfg.d_head)) for part in parts)
+        parts = zip((queries, x), weights.qkv.split(sizes), weights.qkv_bias.split(sizes), strict=True)
+        q, kv = (functional.linear(self._cast(rows), w, b).unflatten(-1, (-1, cfg.d_head)) for rows, w, b in parts)
         return [q, *kv.split(shared, dim=2)]
 
     def mlp(self, x: Float[Tensor, "batch pos d_model"], weights: _Weights) -> Float[Tensor, "batch pos d_model"]:
@@ -200,9 +223,9 @@ class FusedPostNorm(FusedBlock[BertBlock]):
             return self.original(resid_pre, additive_attention_mask)
         block, weights = self.block, self.weights()
         resid = block.hook_resid_pre(resid_pre)
-        first = resid[:, :1] if self._narrow else None
-        attn_out = block.hook_attn_out(self.attention(resid, weights, additive_attention_mask, queries=first))
-        normalized = block.ln1(block.hook_resid_mid((resid if first is None else first) + attn_out))
+        read = resid[:, :1] if self._narrow else resid
+        attn_out = block.hook_attn_out(self.attention(resid, read, weights, additive_attention_mask))
+        normalized = block.ln1(block.hook_resid_mid(read + attn_out))
         mlp_out = block.hook_mlp_out(self.mlp(normalized, weights))
         return block.hook_normalized_resid_post(block.ln2(block.hook_resid_post(normalized + mlp_out)))
 
@@ -231,7 +254,8 @@ class FusedPreNorm(FusedBlock[TransformerBlock]):
         block, weights = self.block, self.weights()
         resid_pre = block.hook_resid_pre(resid_pre)
         normalized = block.ln1(resid_pre)
-        attn_out = block.hook_attn_out(self.attention(normalized, weights, self._mask(attention_mask), attention_mask))
+        mask = self._mask(attention_mask)
+        attn_out = block.hook_attn_out(self.attention(normalized, normalized, weights, mask, attention_mask))
         if block.cfg.parallel_attn_mlp:
             mlp_out = block.hook_mlp_out(self.mlp(block.ln2(resid_pre), weights))
             return block.hook_resid_post(resid_pre + attn_out + mlp_out)
