@@ -8,13 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from hc_lens.data.batches import Batch
 from hc_lens.data.task import Task
 from hc_lens.forward import Precision, inference
 from hc_lens.hooks import Edit, HookedModel
 from hc_lens.metrics.cases import EncodedCases, encode_cases
-from hc_lens.metrics.forward_rows import read_rows
+from hc_lens.metrics.forward_rows import Read, read_rows
 from hc_lens.metrics.scores import confidence, label_order, labels_of
 from hc_lens.metrics.statistics import agreement, calibration_error, kl_to_full
+from hc_lens.models import Classifier
 from hc_lens.progress import progress
 
 
@@ -31,6 +33,15 @@ class Evaluated(Protocol):
     def edits(self) -> list[Edit]: ...
 
     def require_model(self, model: HookedModel) -> None: ...
+
+
+@runtime_checkable
+class Compactable(Evaluated, Protocol):
+    """A subnetwork that can be run as a smaller model."""
+
+    def compact_for(self, model: HookedModel, tokens: int) -> Classifier | None:
+        """The smaller model, with the logits of `model` under `edits()`; None where the tokens are too few for it to pay."""
+        ...
 
 
 def evaluate(
@@ -61,6 +72,9 @@ def evaluate(
     | `agreement`  | share of rows where it predicts the class that the full model predicts        |
     | `kl`         | mean KL(full || subnetwork), nats                                             |
 
+    A subnetwork that is `Compactable` runs as its smaller model where the rows are many enough for that to pay: the same
+    numbers, but for rounding.
+
     `cases` and `max_rows` limit the rows, which `seed` draws. The classes are the task's, whatever their order in the model. An
     untrained model has no label order to check: `trained=False` leaves the check out.
 
@@ -74,17 +88,33 @@ def evaluate(
     order = label_order(labels_of(model), task.labels)
     data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
     batches = list(data.data.batches(batch_size))
+
+    def read(logits: Tensor, batch: Batch) -> Tensor:
+        return logits[:, order]
+
     with inference(model, precision, narrow=True), progress("evaluating", len(subnetworks) + 1) as advance:
-        full = read_rows(model, batches, lambda logits, batch: logits[:, order])
+        full = read_rows(model, batches, read)
         if trained:
             data.require_label_order(full, task.labels)
         rows = _rows("full", None, 0.0, data, full, full)
         advance()
         for index, sub in enumerate(subnetworks):
-            logits = read_rows(model, batches, lambda logits, batch: logits[:, order], sub.edits())
+            logits = _logits(model, sub, batches, read, precision)
             rows += _rows(subnetwork_name(sub.seed, index), sub.seed, sub.sparsity, data, logits, full)
             advance()
     return pd.DataFrame(rows).astype({"seed": "Int64"})
+
+
+def _logits(
+    model: HookedModel, sub: Evaluated, batches: Sequence[Batch], read: Read, precision: Precision
+) -> Float[Tensor, "row label"]:
+    """The subnetwork's logits; to be called under `inference`."""
+    tokens = sum(batch.input_ids.numel() for batch in batches)
+    smaller = sub.compact_for(model, tokens) if isinstance(sub, Compactable) else None
+    if smaller is None:
+        return read_rows(model, batches, read, sub.edits())
+    with inference(smaller, precision, narrow=True):
+        return read_rows(smaller, batches, read)
 
 
 def subnetwork_name(seed: int | None, index: int) -> str:
