@@ -6,15 +6,17 @@ the order in which training visits the rows, with batches of similar length so t
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import overload
 
 import pyarrow as pa
 import torch
 from jaxtyping import Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
+from typing_extensions import override
 
 from hc_lens.data.task import Split
 from hc_lens.data.tokenise import PairTokenizer, token_columns
@@ -149,7 +151,7 @@ class Encoded:
             pad_id=self.pad_id,
         )
 
-    def batches(self, batch_size: int) -> Iterator[Batch]:
+    def batches(self, batch_size: int) -> "Batches":
         """Every row once, in batches of similar length for evaluation; `Batch.rows` says where each row belongs.
 
         Longest first: a batch that does not fit in memory fails at once, not at the end.
@@ -159,7 +161,29 @@ class Encoded:
         """
         _require_positive("batch_size", batch_size)
         order = self.lengths.argsort(descending=True, stable=True)
-        return (self.batch(rows) for rows in order.split(batch_size))
+        return Batches(self, order.split(batch_size))
+
+
+class Batches(Sequence[Batch]):
+    """Batches of these rows, each padded when it is asked for: many passes over much data hold one batch at a time."""
+
+    def __init__(self, data: Encoded, rows: Sequence[Tensor]) -> None:  # each Int[Tensor, " batch"], of its own size
+        self._data, self._rows = data, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Batches": ...
+
+    @override
+    def __getitem__(self, index: int | slice) -> "Batch | Batches":
+        if isinstance(index, slice):
+            return Batches(self._data, self._rows[index])
+        return self._data.batch(self._rows[index])
 
 
 def encode(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -29,7 +30,7 @@ def predict(
         HookError: for an edit whose hook point does not exist or does not fire.
         ValueError: for `batch_size` below 1, or text for a model without a tokenizer.
     """
-    batches = list(inputs_of(model, data, max_length).batches(batch_size))
+    batches = inputs_of(model, data, max_length).batches(batch_size)
     with inference(model, precision, narrow=True):
         return read_rows(model, batches, lambda logits, batch: logits, edits)
 
@@ -48,7 +49,7 @@ def read_rows(
     Raises:
         ValueError: for no batches, or if `read` does not return one entry per row of the batch.
     """
-    rows = _Rows(batches)
+    rows = _Rows()
     with hooked(model, edits):
         for batch in batches:
             here = batch.to(device_of(model))
@@ -71,7 +72,7 @@ def read_rows_of_each(
     Raises:
         ValueError: as `read_rows`.
     """
-    results = [_Rows(batches) for _ in edit_sets]
+    results = [_Rows() for _ in edit_sets]
     for batch in batches:
         here = batch.to(device_of(model))
         for place, output in each_output(model, here, edit_sets, base):
@@ -90,17 +91,16 @@ def _read(read: Read, output: Float[Tensor, "batch *output"], batch: Batch) -> F
 class _Rows:
     """Values of batches, gathered in row order."""
 
-    def __init__(self, batches: Sequence[Batch]) -> None:
-        self._n = sum(len(batch) for batch in batches)
-        self._values: Tensor | None = None
+    def __init__(self) -> None:
+        self._rows: list[Tensor] = []
+        self._values: list[Tensor] = []
 
     def put(self, values: Float[Tensor, "batch *output"], batch: Batch) -> None:
-        if self._values is None:
-            self._values = values.new_empty(self._n, *values.shape[1:])
-        self._values[batch.rows.cpu()] = values
+        self._rows.append(batch.rows.cpu())
+        self._values.append(values)
 
     @property
     def values(self) -> Float[Tensor, "row *output"]:
-        if self._values is None:
+        if not self._values:
             raise ValueError("there are no batches to run: give at least one row")
-        return self._values
+        return torch.cat(self._values)[torch.cat(self._rows).argsort()]

@@ -13,7 +13,7 @@ from hc_lens.data.task import Task
 from hc_lens.forward import Precision, inference
 from hc_lens.hooks import Edit, HookedModel
 from hc_lens.metrics.cases import EncodedCases, encode_cases
-from hc_lens.metrics.forward_rows import Read, read_rows
+from hc_lens.metrics.forward_rows import read_rows
 from hc_lens.metrics.scores import confidence, label_order, labels_of
 from hc_lens.metrics.statistics import agreement, calibration_error, kl_to_full
 from hc_lens.models import Classifier
@@ -87,7 +87,7 @@ def evaluate(
         sub.require_model(model)
     order = label_order(labels_of(model), task.labels)
     data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
-    batches = list(data.data.batches(batch_size))
+    batches = data.data.batches(batch_size)
 
     def read(logits: Tensor, batch: Batch) -> Tensor:
         return logits[:, order]
@@ -99,22 +99,15 @@ def evaluate(
         rows = _rows("full", None, 0.0, data, full, full)
         advance()
         for index, sub in enumerate(subnetworks):
-            logits = _logits(model, sub, batches, read, precision)
+            smaller = sub.compact_for(model, int(data.data.lengths.sum())) if isinstance(sub, Compactable) else None
+            if smaller is None:
+                logits = read_rows(model, batches, read, sub.edits())
+            else:
+                with inference(smaller, precision, narrow=True):
+                    logits = read_rows(smaller, batches, read)
             rows += _rows(subnetwork_name(sub.seed, index), sub.seed, sub.sparsity, data, logits, full)
             advance()
     return pd.DataFrame(rows).astype({"seed": "Int64"})
-
-
-def _logits(
-    model: HookedModel, sub: Evaluated, batches: Sequence[Batch], read: Read, precision: Precision
-) -> Float[Tensor, "row label"]:
-    """The subnetwork's logits; to be called under `inference`."""
-    tokens = sum(batch.input_ids.numel() for batch in batches)
-    smaller = sub.compact_for(model, tokens) if isinstance(sub, Compactable) else None
-    if smaller is None:
-        return read_rows(model, batches, read, sub.edits())
-    with inference(smaller, precision, narrow=True):
-        return read_rows(smaller, batches, read)
 
 
 def subnetwork_name(seed: int | None, index: int) -> str:

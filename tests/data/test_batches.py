@@ -363,3 +363,12 @@ def test_impossible_orders_are_refused() -> None:
         order(lengths, 0, 1)
     with pytest.raises(ValueError, match="n_batches must be at least 1, got 0"):
         order(lengths, 1, 0)
+
+
+def test_evaluation_batches_are_padded_anew_in_every_pass_and_can_be_sliced():
+    data = encode_tokens(torch.arange(12).view(6, 2) % 5)
+    batches = data.batches(4)
+    assert [len(batch) for batch in batches] == [4, 2]
+    assert batches[0] is not batches[0], "no batch is kept"
+    assert torch.equal(batches[-1].rows, [*batches][1].rows)
+    assert [batch.rows.tolist() for batch in batches[:1]] == [batches[0].rows.tolist()]
