@@ -24,10 +24,13 @@ def test_every_question_leaves_its_table_its_figure_and_a_sentence(
     pruned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    questions = ["--pairs", "--greedy", "2", "--removal", "--dependence"]
+    questions = ["--estimate", "--pairs", "--greedy", "2", "--removal", "--dependence"]
     assert main(["ablate", str(pruned), *HEADS, *questions, "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     for part in (
+        "the 10 of 36 that cost most",
+        "rank correlation of the estimate with the exact ablation of every head",
+        "the estimate ranks the heads as ablation does to",
         "OOD mean: margin (nats) that a pair costs beyond its two heads",
         "of 3 pairs interact (OOD mean, 95 %)",
         "head by head (margin, rows that did not choose it)",
@@ -38,8 +41,18 @@ def test_every_question_leaves_its_table_its_figure_and_a_sentence(
         assert part in printed, part
     headline = printed.strip().splitlines()[-2]
     assert headline.startswith("ablating the chosen heads")
-    assert headline.count(";") == 4
-    for name in ("effects", "additivity", "interactions", "domains", "greedy", "removal", "dependence"):
+    assert headline.count(";") == 5
+    for name in (
+        "effects",
+        "additivity",
+        "estimates",
+        "agreement",
+        "interactions",
+        "domains",
+        "greedy",
+        "removal",
+        "dependence",
+    ):
         assert len(pd.read_csv(out / f"{name}.csv")) == len(pd.read_parquet(pruned / f"{name}.parquet"))
     for name in ("interaction_matrix", "greedy_path", "dependence"):
         assert "plotly" in (out / f"{name}.html").read_text().lower()
@@ -67,3 +80,14 @@ def test_questions_that_make_no_sense_are_refused(
     error = capsys.readouterr().err
     assert told in error
     assert "Traceback" not in error
+
+
+def test_the_estimate_is_kept_beside_the_ablations_it_is_compared_with(pruned: Path) -> None:
+    assert main(["ablate", str(pruned), *HEADS, "--estimate"]) == 0
+    estimates, effects = (pd.read_parquet(pruned / f"{name}.parquet") for name in ("estimates", "effects"))
+    assert list(estimates.columns) == list(effects.columns)
+    assert set(estimates["scale"]) == {"margin"}
+    agreement = pd.read_parquet(pruned / "agreement.parquet")
+    assert set(agreement["units"]) == {32}
+    assert agreement["spearman"].between(-1, 1).all()
+    assert set(agreement["case"]) == set(estimates["case"])

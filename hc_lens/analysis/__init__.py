@@ -19,6 +19,8 @@ from hc_lens.analysis.effective_size import seed_sizes as seed_sizes
 from hc_lens.analysis.effects import Ablation as Ablation
 from hc_lens.analysis.emergence import Emergence as Emergence
 from hc_lens.analysis.emergence import core_emergence as core_emergence
+from hc_lens.analysis.first_order import first_order_effects as first_order_effects
+from hc_lens.analysis.first_order import rank_correlation as rank_correlation
 from hc_lens.analysis.generalization import BeforeOnset as BeforeOnset
 from hc_lens.analysis.generalization import Onset as Onset
 from hc_lens.analysis.generalization import onset as onset

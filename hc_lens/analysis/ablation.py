@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from hc_lens.analysis.controls import layer_matched_sets
-from hc_lens.analysis.effects import Ablation, UnitSet, name_of
-from hc_lens.analysis.measure import Metric, on_data, on_task, run_sets
+from hc_lens.analysis.effects import Ablation, UnitSet, name_of, same_rows
+from hc_lens.analysis.measure import Metric, measured, run_sets
 from hc_lens.data.task import Task
-from hc_lens.forward import Inputs, Precision, inputs_of
+from hc_lens.forward import Inputs, Precision
 from hc_lens.hooks import Edit, HookedModel
 from hc_lens.units import Head, Mlp, Unit, require_in_model
 
@@ -117,20 +117,14 @@ def ablate(
     named = _named(groups, means)
     means.require_model(model)
     matched = _matched(named, controls, means, seed)
-    if isinstance(data, Task):
-        if metric is not None:
-            raise ValueError("a task is scored by accuracy and margin: pass one of its splits, or encoded rows, with a metric")
-        measure = on_task(model, data, cases=cases, max_rows=max_rows, max_length=max_length, batch_size=batch_size, seed=seed)
-    elif metric is None:
-        raise ValueError(f"data of type {type(data).__name__} needs metric=..., one value per row from the model's output")
-    else:
-        encoded = inputs_of(model, data, max_length)
-        measure = on_data(encoded, metric, max_rows=max_rows, batch_size=batch_size, seed=seed)
+    measure = measured(
+        model, data, metric, cases=cases, max_rows=max_rows, max_length=max_length, batch_size=batch_size, seed=seed
+    )
     sets = _distinct([*named.values(), *(units for group in matched.values() for units in group)])
     earlier = {} if known is None else known.ablated
     new = [units for units in sets if units not in earlier]
     full, ablated = run_sets(model, measure, [means.edits(units) for units in new], precision)
-    if known is not None and (known.cases != measure.cases or not _alike(full, known.full)):
+    if known is not None and not (same_rows(known.cases, measure.cases) and _alike(full, known.full)):
         raise ValueError("known is a result on other rows, or of another model: pass one of the same data, max_rows and seed")
     return Ablation(named, matched, measure.cases, full, {**earlier, **dict(zip(new, ablated, strict=True))})
 

@@ -28,6 +28,11 @@ class CaseRows(NamedTuple):
     floor: float
 
 
+def same_rows(one: Sequence[CaseRows], other: Sequence[CaseRows]) -> bool:
+    """Whether the cases and their rows are the same; floors, NaN for plain data, follow from them."""
+    return [case[:4] for case in one] == [case[:4] for case in other]
+
+
 @dataclass(frozen=True, eq=False)
 class Ablation:
     """Every row's value with the full model and with each set of units ablated.

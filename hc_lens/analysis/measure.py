@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -12,9 +13,9 @@ from hc_lens.analysis.effects import CaseRows
 from hc_lens.data.batches import Batch, Encoded
 from hc_lens.data.sampling import some_rows
 from hc_lens.data.task import Split, Task
-from hc_lens.forward import Precision, inference
+from hc_lens.forward import Inputs, Precision, inference, inputs_of
 from hc_lens.hooks import Edit, HookedModel
-from hc_lens.metrics import encode_cases, label_order, labels_of, read_rows, read_rows_of_each
+from hc_lens.metrics import encode_cases, label_order, labels_of, log_odds, read_rows, read_rows_of_each, right_classes
 from hc_lens.progress import progress
 
 Metric = Callable[[Tensor, Batch], Tensor]
@@ -25,7 +26,8 @@ Metric = Callable[[Tensor, Batch], Tensor]
 class Measure:
     """Rows to run, what to read of each, and how that becomes values per scale.
 
-    `check` gets what was read of the full model and raises if it makes no sense.
+    `check` gets what was read of the full model and raises if it makes no sense. `smooth` is the value on one of the scales,
+    `smooth_scale`, as a function with a gradient.
     """
 
     cases: tuple[CaseRows, ...]
@@ -33,6 +35,33 @@ class Measure:
     read: Callable[[Tensor, Batch], Tensor]
     check: Callable[[Tensor], None]
     values: Callable[[Tensor], Mapping[str, Float[np.ndarray, " row"]]]
+    smooth: Metric
+    smooth_scale: str
+
+
+def measured(
+    model: HookedModel,
+    data: Task | Inputs,
+    metric: Metric | None,
+    *,
+    cases: Sequence[str] | None,
+    max_rows: int | None,
+    max_length: int | None,
+    batch_size: int,
+    seed: int,
+) -> Measure:
+    """The rows of a task, or of other data with a metric, and what is measured of them.
+
+    Raises:
+        ValueError: for a task with a metric, or other data without one.
+    """
+    if isinstance(data, Task):
+        if metric is not None:
+            raise ValueError("a task is scored by accuracy and margin: pass one of its splits, or encoded rows, with a metric")
+        return on_task(model, data, cases=cases, max_rows=max_rows, max_length=max_length, batch_size=batch_size, seed=seed)
+    if metric is None:
+        raise ValueError(f"data of type {type(data).__name__} needs metric=..., one value per row from the model's output")
+    return on_data(inputs_of(model, data, max_length), metric, max_rows=max_rows, batch_size=batch_size, seed=seed)
 
 
 def on_task(
@@ -48,6 +77,7 @@ def on_task(
     """Accuracy and margin of the rows of a task's cases."""
     order = label_order(labels_of(model), task.labels)
     data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
+    right = torch.cat([right_classes(split) for split in data.splits])
 
     def values(logits: Tensor) -> Mapping[str, Float[np.ndarray, " row"]]:
         scores = data.score(logits)
@@ -61,10 +91,12 @@ def on_task(
             CaseRows(name, group, start, stop, _worst_constant(split))
             for name, group, split, (start, stop) in zip(data.names, data.groups, data.splits, data.bounds, strict=True)
         ),
-        batches=list(data.data.batches(batch_size)),
+        batches=data.data.batches(batch_size),
         read=lambda logits, batch: logits[:, order],
         check=lambda logits: data.require_label_order(logits, task.labels),
         values=values,
+        smooth=lambda logits, batch: log_odds(logits[:, order], right.to(logits.device)[batch.rows]),
+        smooth_scale="margin",
     )
 
 
@@ -89,6 +121,8 @@ def on_data(data: Encoded, metric: Metric, *, max_rows: int | None, batch_size: 
         read=metric,
         check=lambda read: None,
         values=values,
+        smooth=metric,
+        smooth_scale="metric",
     )
 
 

@@ -1,4 +1,4 @@
-"""What `hc-lens ablate` can ask besides: pairs, greedy sets, removal from subnetworks, and who depends on the heads."""
+"""What `hc-lens ablate` can ask besides: an estimate, pairs, greedy sets, removal from subnetworks, who depends on heads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,13 @@ from hc_lens.cli.grid import keep_figure
 from hc_lens.data.task import Task
 from hc_lens.models import Classifier
 from hc_lens.stages import Pruned
+from hc_lens.stages.estimate import estimate_into
 from hc_lens.stages.interaction import dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.rows import Rows
 from hc_lens.units import Head
 
+_SHOWN = 10
+"""Units of the estimate that are printed; all are kept."""
 _PLACES = ("ID mean", "OOD mean", "OOD - ID")
 
 
@@ -23,6 +26,8 @@ _PLACES = ("ID mean", "OOD mean", "OOD - ID")
 class Together:
     """What else to measure of the heads."""
 
+    estimate: bool = False
+    """Estimate what every head and MLP costs from one backward pass, and how well that ranks the heads."""
     pairs: bool = False
     """Ablate every pair: which heads make up for each other, in domain and out of domain."""
     greedy: int = 0
@@ -51,6 +56,8 @@ class Asked:
 def measure(asked: Asked, options: Together) -> list[str]:
     """Measure what the options ask for, print it, and say each result in half a sentence."""
     told: list[str] = []
+    if options.estimate:
+        told.append(_estimate(asked))
     if options.pairs:
         told.append(_pairs(asked))
     if options.greedy:
@@ -60,6 +67,21 @@ def measure(asked: Asked, options: Together) -> list[str]:
     if options.dependence:
         told.append(_dependence(asked))
     return told
+
+
+def _estimate(asked: Asked) -> str:
+    tables = estimate_into(asked.pruned, asked.model, asked.task, asked.rows)
+    output.keep(tables.estimates, asked.out, "estimates")
+    wide = tables.estimates.pivot_table(index="group", columns="case", values="effect", sort=False)
+    costliest = wide.mean(axis=1).sort_values(ascending=False).index[:_SHOWN]
+    title = f"estimated cost of each head and MLP on the margin (nats): the {len(costliest)} of {len(wide)} that cost most"
+    output.table(wide.loc[costliest].rename_axis("unit").reset_index(), title)
+    if tables.agreement.empty:
+        return f"by the estimate {costliest[0]} costs most"
+    output.keep(tables.agreement, asked.out, "agreement")
+    output.table(tables.agreement, "rank correlation of the estimate with the exact ablation of every head")
+    found = tables.agreement["spearman"]
+    return f"the estimate ranks the heads as ablation does to {found.min():.2f}..{found.max():.2f} (Spearman, by case)"
 
 
 def _pairs(asked: Asked) -> str:

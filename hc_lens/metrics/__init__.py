@@ -12,6 +12,8 @@ from hc_lens.metrics.scores import LabelOrderError as LabelOrderError
 from hc_lens.metrics.scores import confidence as confidence
 from hc_lens.metrics.scores import label_order as label_order
 from hc_lens.metrics.scores import labels_of as labels_of
+from hc_lens.metrics.scores import log_odds as log_odds
+from hc_lens.metrics.scores import right_classes as right_classes
 from hc_lens.metrics.scores import score as score
 from hc_lens.metrics.statistics import Interval as Interval
 from hc_lens.metrics.statistics import agreement as agreement

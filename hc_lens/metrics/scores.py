@@ -109,16 +109,28 @@ def score(logits: Float[Tensor, "row label"], split: Split, case: str, group: st
     if not torch.isfinite(logits).all():
         bad = int((~torch.isfinite(logits)).any(dim=1).nonzero()[0])
         raise ValueError(f"case {case!r}, row {bad}: logits {logits[bad].tolist()} are not finite")
-    collapse, labels = collapsed(split), torch.tensor(split.labels)
-    right = collapse[None, :] == labels[:, None]
-    wide = logits.double()
-    inside, outside = wide.masked_fill(~right, -torch.inf), wide.masked_fill(right, -torch.inf)
+    right = right_classes(split)
     return CaseScores(
         case=case,
         group=group,
-        correct=(collapse[logits.argmax(-1)] == labels).numpy(),
-        margin=(inside.logsumexp(-1) - outside.logsumexp(-1)).numpy(),
+        correct=right.gather(1, logits.argmax(-1, keepdim=True)).squeeze(1).numpy(),
+        margin=log_odds(logits, right).numpy(),
     )
+
+
+def right_classes(split: Split) -> Bool[Tensor, "row label"]:
+    """Which classes of the task collapse to each row's label.
+
+    Raises:
+        ValueError: as `collapsed`.
+    """
+    return collapsed(split)[None, :] == torch.tensor(split.labels)[:, None]
+
+
+def log_odds(logits: Float[Tensor, "row label"], right: Bool[Tensor, "row label"]) -> Float[Tensor, " row"]:
+    """logsumexp of the right classes' logits minus that of all others', in fp64; differentiable."""
+    wide = logits.double()
+    return wide.masked_fill(~right, -torch.inf).logsumexp(-1) - wide.masked_fill(right, -torch.inf).logsumexp(-1)
 
 
 def confidence(logits: Float[Tensor, "row label"], split: Split) -> Float[np.ndarray, " row"]:
