@@ -140,11 +140,11 @@ def test_masks_of_24_subnetworks_take_at_most_4_kb_each():
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_peak_counts_what_is_used_after_loading(monkeypatch):
-    before = memory._reset_peak()
-    assert memory._status("VmHWM") < before + 2**24
+    before = memory.reset_peak()
+    assert memory.status_bytes("VmHWM") < before + 2**24
     block = torch.ones(2**25)  # 128 MB
     del block
-    assert memory._status("VmHWM") > before + 2**26, "the peak stays after the memory is given back"
+    assert memory.status_bytes("VmHWM") > before + 2**26, "the peak stays after the memory is given back"
 
 
 def test_import_time_reports_seconds():

@@ -71,7 +71,7 @@ def peak_of(what: What, layers: int) -> Peak:
     print(f"{what}: batches of {rows.shape[1]} rows, {widths(rows, encoded.lengths).tolist()} tokens wide", file=sys.stderr)
     model = load_model(hf_model=hf_model) if what == "ours" else hf_model
     del hf_model
-    loaded = _reset_peak()
+    loaded = reset_peak()
     workload: Workload
     if isinstance(model, Classifier):
         workload = OurStep(model, encoded, rows, "fp32", 1, ActivationMeans.collect(model, encoded, max_rows=64))
@@ -79,7 +79,7 @@ def peak_of(what: What, layers: int) -> Peak:
         workload = Floor(model, encoded, rows)
     with workload.ready():
         workload.run()
-    return Peak(loaded, _status("VmHWM"))
+    return Peak(loaded, status_bytes("VmHWM"))
 
 
 def mask_bytes() -> tuple[int, int]:
@@ -111,15 +111,16 @@ def _in_child(what: str, layers: int) -> Peak:
     return Peak(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def _reset_peak() -> int:
+def reset_peak() -> int:
     """Give freed memory back to the system, start the peak anew, and return what is resident now."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    return _status("VmRSS")
+    return status_bytes("VmRSS")
 
 
-def _status(field: str) -> int:
+def status_bytes(field: str) -> int:
+    """A field of /proc/self/status: `VmRSS`, what is resident now, or `VmHWM`, its peak."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{field}:"))
     return int(line.split()[1]) * 1024
 
