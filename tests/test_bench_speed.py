@@ -1,0 +1,44 @@
+"""The benches of ablations and of parallel seeds run, report what they promise, and compare what gives the same results."""
+
+import json
+
+import pytest
+import torch
+
+from experiments.bench import ablation_sweep, batches
+from experiments.bench.workloads import bert
+from hc_lens.data import Encoded
+from hc_lens.models import load_model
+from tests.test_bench import small
+
+
+@pytest.fixture
+def pairs(monkeypatch: pytest.MonkeyPatch) -> Encoded:
+    monkeypatch.delenv("HC_LENS_DATA", raising=False)
+    monkeypatch.setattr(batches, "ROWS", 96)
+    return batches.drawn_pairs(60, 96)
+
+
+def test_ablation_sweep_reports_both_models(pairs: Encoded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "drawn_pairs", lambda vocab: pairs)
+    setting = ablation_sweep.Setting(rows=8, batch=4, embedded_rows=8, embedded_batch=4, rounds=1, hf_config=small())
+    found = json.loads(ablation_sweep.measure(setting, quick=True).splitlines()[-1])
+    assert (found["bench"], found["quick"], found["layers"]) == ("ablation_sweep", True, 2)
+    assert found["examples"]["bert_base"] == {"naive": 16, "naive_fused": 16, "ours": 64, "estimate": 64}
+    assert set(found["examples"]["embedded"].values()) == {8 * 32}
+    for name in ("bert_base", "embedded"):
+        for quotient in ("ours_over_naive", "ours_over_naive_fused", "estimate_over_ours"):
+            assert found[name][quotient] > 0
+            assert found[name]["wall"][quotient] > 0
+    assert found["threads"] == torch.get_num_threads()
+
+
+def test_the_loops_give_the_same_logits(pairs: Encoded) -> None:
+    model = load_model(hf_model=bert(attention="sdpa", config=small()))
+    ways = ablation_sweep.workloads(model, pairs, 16, one_per_layer=False)
+    for name in ("naive", "naive_fused", "ours"):
+        with ways[name].ready():
+            ways[name].run()
+    ablated = torch.stack([torch.from_numpy(values["metric"]) for values in ways["ours"].found.ablated.values()])
+    torch.testing.assert_close(ways["naive_fused"].logits, ways["naive"].logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ablated, ways["naive"].logits[:, :, 0], atol=1e-5, rtol=1e-5)
