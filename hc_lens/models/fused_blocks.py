@@ -185,7 +185,7 @@ class FusedBlock(Generic[_Block]):
         sizes = (cfg.n_heads * cfg.d_head, 2 * shared * cfg.d_head)
         parts = zip((queries, x), weights.qkv.split(sizes), weights.qkv_bias.split(sizes), strict=True)
         q, kv = (functional.linear(self._cast(rows), w, b).unflatten(-1, (-1, cfg.d_head)) for rows, w, b in parts)
-        return [q, *kv.split(shared, dim=2)]
+        return [q, *kv.split((shared, shared), dim=2)]
 
     def mlp(self, x: Float[Tensor, "batch pos d_model"], weights: _Weights) -> Float[Tensor, "batch pos d_model"]:
         """What `block.mlp` returns, dropout included."""

@@ -67,8 +67,9 @@ def test_layers_without_heads_without_mlp_and_without_either(family: str, cut: s
     compact = sub.compact(model(family))
     expected = gated(sub, family) if cut != "nothing" else model(family)(batch(family))
     torch.testing.assert_close(compact(batch(family)), expected, **CLOSE)
-    with inference(compact):
-        torch.testing.assert_close(compact(batch(family)), expected, **CLOSE)
+    for narrow in (False, True):
+        with inference(compact, narrow=narrow):
+            torch.testing.assert_close(compact(batch(family)), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
