@@ -30,14 +30,12 @@ from hc_lens.analysis import (
 from hc_lens.analysis.generalization import BeforeOnset
 from hc_lens.means import ActivationMeans
 from hc_lens.report import Article, Section, p_text, text_table, with_interval
-from hc_lens.stages import (
+from hc_lens.stages import Measuring, core_of, remembered
+from hc_lens.sweep import (
     AtCheckpoint,
-    Measuring,
     chosen_checkpoints,
-    core_of,
     over_checkpoints,
     prune_checkpoints_into,
-    remembered,
     subnetworks_by_step,
 )
 from hc_lens.train import evaluations
@@ -115,12 +113,12 @@ def development(base: Base, found: Sequence[AtCheckpoint], config: Config) -> pd
 
 def run(config: Config, places: Places) -> Article:
     """Find the core, prune every checkpoint, follow the core heads, and tell."""
-    base = pruned_base(config.setting, places.models, sparsities=config.sparsities, seeds=config.core_seeds)
+    base = pruned_base(config.setting, places, sparsities=config.sparsities, seeds=config.core_seeds)
     core = core_of(base.pruned, base.core.k)
-    model, task = base.trained.model, base.trained.task
     chosen = chosen_checkpoints(base.trained.finetuned, config.steps)
     pruning = [config.setting.prune(config.sparsity)]
-    found = prune_checkpoints_into(places.own / "checkpoints", model, task, chosen, pruning, config.seeds, config.measuring)
+    out = places.own / "checkpoints"
+    found = prune_checkpoints_into(out, base.trained.task, chosen, pruning, config.seeds, config.measuring, places.pool)
     emergence = core_emergence(subnetworks_by_step(found), core=core)
     training = evaluations(base.trained.finetuned)
     start = onset(training, level=config.level, cases=config.setting.onset_cases or None)

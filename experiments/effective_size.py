@@ -24,7 +24,8 @@ from hc_lens.analysis.published import published_grid, published_training
 from hc_lens.data.sampling import limited
 from hc_lens.pruning import PruneConfig
 from hc_lens.report import Article, Section, text_table, with_interval
-from hc_lens.stages import Measuring, chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
+from hc_lens.stages import Measuring
+from hc_lens.sweep import chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
 
 QUESTION = (
     "How small can a subnetwork be and still be within three points of the full model, in-domain and out of domain, and how "
@@ -102,17 +103,17 @@ class Grids:
 
 def prune_all(part: Part, places: Places) -> Grids:
     """Prune and evaluate every checkpoint of a part, each way that it asks for."""
-    base = trained(part.setting, places.models)
+    base = trained(part.setting, places)
     task = limited(base.task, 0, in_domain=part.rows[0], ood=part.rows[1])
     chosen = chosen_checkpoints(base.finetuned, part.steps)
     out = places.own / part.setting.name
     path = grid = None
     if part.path is not None:
-        found = path_checkpoints_into(out, base.model, task, chosen, part.path, part.sparsities, part.seeds, part.measuring)
+        found = path_checkpoints_into(out, task, chosen, part.path, part.sparsities, part.seeds, part.measuring, places.pool)
         path = over_checkpoints(found)
     if part.every_sparsity:
         configs = [part.setting.prune(s) for s in part.sparsities]
-        runs = prune_checkpoints_into(out, base.model, task, chosen, configs, part.seeds, part.measuring)
+        runs = prune_checkpoints_into(out, task, chosen, configs, part.seeds, part.measuring, places.pool)
         grid = over_checkpoints(runs)
     return Grids(path, grid)
 

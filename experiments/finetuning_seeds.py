@@ -83,7 +83,7 @@ def told(shared: SharedCore) -> str:
 def experiment(preset: Preset, places: Places) -> Article:
     """Everything up to the report."""
     chosen = config(preset)
-    bases = [pruned_base(s, places.models, sparsities=chosen.sparsities, seeds=chosen.seeds) for s in chosen.settings]
+    bases = [pruned_base(s, places, sparsities=chosen.sparsities, seeds=chosen.seeds) for s in chosen.settings]
     names = [f"seed {setting.train.seed}" for setting in chosen.settings]
     subnetworks = [[sub for each in base.pruned for sub in each.subnetworks] for base in bases]
     # The strictest rule under which every model has a core.

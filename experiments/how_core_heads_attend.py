@@ -29,8 +29,8 @@ N_SETS = 2_000
 def base_of(preset: Preset, places: Places) -> tuple[Base, int]:
     """The pruned model at each scale, and how many rows of each case are read."""
     if preset == "smoke":
-        return pruned_base(smoke(), places.models, sparsities=SMOKE_SPARSITIES, seeds=SMOKE_SEEDS), 20
-    return (pruned_base(nli_desk(), places.models), 60) if preset == "desk" else (pruned_base(nli_paper(), places.models), 500)
+        return pruned_base(smoke(), places, sparsities=SMOKE_SPARSITIES, seeds=SMOKE_SEEDS), 20
+    return (pruned_base(nli_desk(), places), 60) if preset == "desk" else (pruned_base(nli_paper(), places), 500)
 
 
 def against_others(groups: pd.DataFrame, core: Sequence[Head]) -> pd.DataFrame:

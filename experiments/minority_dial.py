@@ -161,9 +161,7 @@ def experiment(preset: Preset, places: Places) -> Article:
     """Everything up to the report."""
     chosen = config(preset)
     found = [
-        measured(
-            rate, seed, pruned_base(setting, places.models, sparsities=chosen.sparsities, seeds=chosen.seeds, smallest_core=1)
-        )
+        measured(rate, seed, pruned_base(setting, places, sparsities=chosen.sparsities, seeds=chosen.seeds, smallest_core=1))
         for rate, seed, setting in chosen.settings
     ]
     table = pd.DataFrame(found)

@@ -135,7 +135,7 @@ def experiment(preset: Preset, places: Places) -> Article:
     shown: list[Section] = []
     warnings: list[str] = []
     for family in chosen:
-        base = pruned_base(family.setting, places.models, sparsities=family.sparsities, seeds=seeds)
+        base = pruned_base(family.setting, places, sparsities=family.sparsities, seeds=seeds)
         evaluation = pruned_evaluation(base.pruned)
         answers.append(told(family, base, evaluation))
         shown += sections(family, base, evaluation)

@@ -25,9 +25,9 @@ QUESTION = "Are subnetworks that generalize differently competing circuits, or d
 def base_of(preset: Preset, places: Places) -> Base:
     """The subnetworks at each scale."""
     if preset == "smoke":
-        return pruned_base(smoke(), places.models, sparsities=SMOKE_SPARSITIES, seeds=SMOKE_SEEDS)
+        return pruned_base(smoke(), places, sparsities=SMOKE_SPARSITIES, seeds=SMOKE_SEEDS)
     setting = nli_desk() if preset == "desk" else nli_paper()
-    return pruned_base(setting, places.models, sparsities=SPARSITIES, seeds=SEEDS)
+    return pruned_base(setting, places, sparsities=SPARSITIES, seeds=SEEDS)
 
 
 def halves(pruned: Pruned) -> tuple[list[Subnetwork], list[Subnetwork]]:

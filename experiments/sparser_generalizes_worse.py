@@ -19,7 +19,8 @@ from hc_lens import figures
 from hc_lens.analysis import fall_gap, falls_at, sparsity_trend
 from hc_lens.analysis.published import published_sweep
 from hc_lens.report import Article, Section, text_table, with_interval
-from hc_lens.stages import Measuring, chosen_checkpoints, over_checkpoints, prune_checkpoints_into
+from hc_lens.stages import Measuring
+from hc_lens.sweep import chosen_checkpoints, over_checkpoints, prune_checkpoints_into
 
 QUESTION = "Do sparser subnetworks generalize worse, and at a lower sparsity than they get worse in-domain?"
 DROP = 0.03
@@ -47,11 +48,11 @@ def config(preset: Preset) -> Config:
 
 def sweep(config: Config, places: Places) -> pd.DataFrame:
     """The final model pruned and evaluated at every sparsity."""
-    base = trained(config.setting, places.models)
+    base = trained(config.setting, places)
     final = chosen_checkpoints(base.finetuned)[-1:]
     pruning = [config.setting.prune(s) for s in config.sparsities]
     out = places.own / config.setting.name
-    return over_checkpoints(prune_checkpoints_into(out, base.model, base.task, final, pruning, config.seeds, config.measuring))
+    return over_checkpoints(prune_checkpoints_into(out, base.task, final, pruning, config.seeds, config.measuring, places.pool))
 
 
 def told(table: pd.DataFrame, name: str) -> str:

@@ -40,11 +40,11 @@ class Config:
 def config(preset: Preset, places: Places) -> Config:
     """What is run at each scale."""
     if preset == "smoke":
-        base = pruned_base(smoke(), places.models, sparsities=SMOKE_SPARSITIES, seeds=SMOKE_SEEDS)
+        base = pruned_base(smoke(), places, sparsities=SMOKE_SPARSITIES, seeds=SMOKE_SEEDS)
         return Config(base, Rows(20), 3, 3)
     if preset == "desk":
-        return Config(pruned_base(nli_desk(), places.models), Rows(60, precision="bf16"), 5, 5)
-    return Config(pruned_base(nli_paper(), places.models), Rows(500), 50, 5)
+        return Config(pruned_base(nli_desk(), places), Rows(60, precision="bf16"), 5, 5)
+    return Config(pruned_base(nli_paper(), places), Rows(500), 50, 5)
 
 
 @dataclass(frozen=True, eq=False)

@@ -145,6 +145,8 @@ class Run:
     def locked(self, *parts: str, wait: bool = False) -> Generator["Run", None, None]:
         """Hold the run, or only some parts of it, for this process, so that no two processes do the same at once.
 
+        The file system must support `flock`; on one that does not, the lock fails rather than outlive a dead process.
+
         A part is whatever goes into files of that name (`"seed-42"`), so that several processes can work on different parts
         of a run; a kind of run is held whole or in parts. Files that a killed process left of what is held are cleared away.
         The lock is released when the process ends, however it ends. It is not re-entrant.
@@ -156,7 +158,7 @@ class Run:
         try:
             with ExitStack() as held:
                 for file in files:
-                    held.enter_context(FileLock(file, timeout=-1 if wait else 0))
+                    held.enter_context(FileLock(file, timeout=-1 if wait else 0, fallback_to_soft=False))
                 for part in parts or [""]:
                     for leftover in self.path.rglob(f".{part}.*.tmp" if part else atomic.TEMPORARY):
                         leftover.unlink(missing_ok=True)

@@ -12,26 +12,27 @@ from pathlib import Path
 
 import pandas as pd
 
+from hc_lens.data.stored import save_task
 from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_tokenizer
 from hc_lens.data.task import Task
-from hc_lens.forward import Precision
+from hc_lens.forward import Precision, device_of
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier, new_model
 from hc_lens.pruning import PruneConfig
 from hc_lens.report import CoreSummary, ReportInputs, headline, read, write_report
 from hc_lens.stages import (
     QUESTION,
+    Measuring,
     Pruned,
     ablate_into,
     core_into,
     core_of,
-    evaluate_into,
-    means_into,
-    prune_into,
+    open_pruned,
     pruned_evaluation,
     report_inputs,
     singles_into,
 )
+from hc_lens.sweep import Pool, PruneJob, Source, run_jobs, split
 from hc_lens.train import TrainConfig, finetune
 from hc_lens.units import Head
 
@@ -104,15 +105,19 @@ def run_study(
     *,
     report: Path | None = None,
     notes: Notes = lambda evaluation: (),
+    pool: Pool | None = None,
 ) -> Study:
     """Run the whole line on a classifier, which ends up with the fine-tuned weights; the report goes to `out` unless told.
+
+    `pool` says how many processes prune; this one does by default.
 
     Raises:
         RunError: if `out` holds something else, or another process works on it.
         LabelOrderError: if the model's labels are not the task's.
-        TrainingError, PruneError: as `finetune` and `prune`.
+        TrainingError: as `finetune`.
+        SweepError: if pruning failed, naming sparsity, seeds and the reason.
     """
-    pruned = prune_study(model, task, config, out)
+    pruned = prune_study(model, task, config, out, pool)
     core = strictest_core(pruned, config.smallest_core)
     singles = singles_into(pruned[0], model, task, max_rows=config.ablation_rows, precision=config.precision)
     sets = {"core": core.heads, f"costliest {config.top}": costliest(singles.table(), core.heads, config.top)}
@@ -129,21 +134,27 @@ def run_study(
     return Study(pruned, core, inputs, write_report(inputs, out if report is None else report))
 
 
-def prune_study(model: Classifier, task: Task, config: StudyConfig, out: Path) -> tuple[Pruned, ...]:
+def prune_study(model: Classifier, task: Task, config: StudyConfig, out: Path, pool: Pool | None = None) -> tuple[Pruned, ...]:
     """The first half of the line: fine-tune, collect means, prune at every sparsity, evaluate.
 
     Raises:
-        RunError, LabelOrderError, TrainingError, PruneError: as `run_study`.
+        RunError, LabelOrderError, TrainingError, SweepError: as `run_study`.
     """
+    pool = pool or Pool(device=str(device_of(model)))
     finetune_study(model, task, config.train, out, rows=config.checkpoint_rows, precision=config.precision)
-    if not (out / "finetune" / "model").is_dir():
-        model.save_pretrained(out / "finetune" / "model")
-    length = config.train.max_length
-    means = means_into(out / "means", model, task.train, rows=config.means_rows, max_length=length)
-    pruned = tuple(prune_into(out / f"prune-{p.sparsity:g}", model, task.train, means, p, config.seeds) for p in config.prune)
-    for each in pruned:
-        evaluate_into(each, model, task, max_rows=config.evaluation_rows, precision=config.precision)
-    return pruned
+    source = Source(out / "finetune" / "model", save_task(task, out / "task"))
+    how = Measuring(config.means_rows, config.evaluation_rows, config.precision)
+    jobs = [
+        PruneJob(source, _place(out, prune), out / "means", prune, group, how)
+        for prune in config.prune
+        for group in split(config.seeds, len(config.prune), pool.wanted)
+    ]
+    run_jobs(out, jobs, pool)
+    return tuple(open_pruned(_place(out, prune), seeds=config.seeds) for prune in config.prune)
+
+
+def _place(out: Path, prune: PruneConfig) -> Path:
+    return out / f"prune-{prune.sparsity:g}"
 
 
 def finetune_study(
@@ -151,11 +162,15 @@ def finetune_study(
 ) -> Path:
     """Fine-tune into `out/finetune`, every checkpoint scored on `rows` of each case (None: all); returns that run's directory.
 
+    The model goes to `model/` in it.
+
     Raises:
         RunError, LabelOrderError, TrainingError: as `finetune`.
     """
     score = partial(evaluate, trained=False, max_rows=rows, max_length=train.max_length, precision=precision)
     finetune(model, task, train, out / "finetune", evaluate=score)
+    if not (out / "finetune" / "model").is_dir():
+        model.save_pretrained(out / "finetune" / "model")
     return out / "finetune"
 
 

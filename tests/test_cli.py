@@ -14,6 +14,7 @@ from hc_lens.cli.options import TaskChoice, read_seeds
 from hc_lens.cli.prune import with_steps
 from hc_lens.cli.runner import run
 from hc_lens.pruning import PruneConfig
+from hc_lens.stages import evaluation_of, open_pruned
 
 TINY = ["--limit", "300", "--steps", "30", "--batch-size", "16", "--checkpoint-every", "15", "--eval-rows", "10"]
 SHORT = ["--steps", "30", "--gate-std", "2", "--batch-size", "8", "--seeds", "42..44", "--means-rows", "50"]
@@ -77,7 +78,7 @@ def test_the_same_command_again_computes_nothing_twice(chain: Path, monkeypatch:
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("hc_lens.stages.pruned.prune", never)
+    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", never)
     assert main(["prune", str(chain / "ft"), *SHORT, "--out", str(chain / "pruned")]) == 0
 
 
@@ -104,13 +105,13 @@ def test_tables_go_to_out_as_well(chain: Path, tmp_path: Path) -> None:
     }
     evaluation = pd.read_csv(tmp_path / "tables" / "evaluation.csv")
     assert set(evaluation["run"]) == {pruned}
-    assert len(evaluation) == len(pd.read_parquet(chain / "pruned" / "evaluation.parquet"))
+    assert len(evaluation) == len(evaluation_of(open_pruned(chain / "pruned")))
 
 
 def test_seeds_of_evaluation_and_core_change_what_is_drawn(chain: Path) -> None:
     def accuracies(seed: str) -> pd.DataFrame:
         assert main(["evaluate", str(chain / "pruned"), "--max-rows", "7", "--seed", seed]) == 0
-        return pd.read_parquet(chain / "pruned" / "evaluation.parquet")
+        return evaluation_of(open_pruned(chain / "pruned"))
 
     first, other, again = accuracies("0"), accuracies("1"), accuracies("0")
     pd.testing.assert_frame_equal(first, again)

@@ -8,7 +8,20 @@ import pytest
 from hc_lens.cli import main
 
 TINY = ["--limit", "200", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "10", "--eval-rows", "5"]
-SHORT = ["--prune-steps", "12", "--prune-batch-size", "8", "--means-rows", "30", "--max-rows", "5", "--seeds", "42..43"]
+SHORT = [
+    "--workers",
+    "1",
+    "--prune-steps",
+    "12",
+    "--prune-batch-size",
+    "8",
+    "--means-rows",
+    "30",
+    "--max-rows",
+    "5",
+    "--seeds",
+    "42..43",
+]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +66,7 @@ def test_again_with_another_onset_computes_nothing_anew(
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("hc_lens.stages.pruned.prune", never)
+    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", never)
     assert main(["emergence", finetuned, *SHORT, "--level", "0.99", "--out", str(emerged)]) == 0
     printed = capsys.readouterr().out
     assert "recall of the final core (" in printed

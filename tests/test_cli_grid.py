@@ -9,7 +9,7 @@ import pytest
 from hc_lens.cli import main
 
 TINY = ["--limit", "200", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "10", "--eval-rows", "5"]
-SHORT = ["--prune-steps", "12", "--prune-batch-size", "8", "--means-rows", "30", "--max-rows", "5"]
+SHORT = ["--workers", "1", "--prune-steps", "12", "--prune-batch-size", "8", "--means-rows", "30", "--max-rows", "5"]
 GRID = [*SHORT, "--seeds", "42..43", "--sparsities", "0.7", "0.5"]
 
 
@@ -45,7 +45,7 @@ def test_sweep_prunes_the_final_model_at_every_sparsity(
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("hc_lens.stages.pruned.prune", never)
+    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", never)
     assert main(words) == 0
 
 

@@ -15,7 +15,9 @@ from hc_lens.pruning.checkpoint import GateCheckpoint
 from hc_lens.pruning.training import STRETCH, GateTraining
 from tests.test_pruning import bert, rows
 
-CONFIG = PruneConfig(sparsity=0.5, steps=2 * STRETCH + 6, ramp_steps=2 * STRETCH, batch_size=2, max_length=16)
+CONFIG = PruneConfig(
+    sparsity=0.5, steps=2 * STRETCH + 6, ramp_steps=2 * STRETCH, batch_size=2, max_length=16, lr_gates=0.05, lr_multipliers=0.1
+)
 
 
 class Killed(BaseException):
@@ -38,7 +40,7 @@ def killed_at(step: int) -> Generator[None]:
             raise Killed
         take(self)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):  # noqa: PT012  # the caller's statement
         patch.setattr(GateTraining, "step", dying)
         yield
 

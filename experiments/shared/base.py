@@ -44,7 +44,9 @@ def study(setting: Setting, config: StudyConfig, places: Places, *, title: str, 
     """The main line on a setting, whose report goes to the experiment's own folder, one for each setting."""
     told = replace(config, title=title)
     report = places.own / setting.name
-    return run_study(setting.model(), setting.task(), told, places.models / setting.name, report=report, notes=notes)
+    return run_study(
+        setting.model(), setting.task(), told, places.models / setting.name, report=report, notes=notes, pool=places.pool
+    )
 
 
 def study_config(
@@ -71,21 +73,21 @@ def study_config(
     )
 
 
-def trained(setting: Setting, root: Path) -> Trained:
+def trained(setting: Setting, places: Places) -> Trained:
     """Fine-tune, or load what is there.
 
     Raises:
         RunError: if the directory holds another run.
     """
     model, task = setting.model(), setting.task()
-    out = root / setting.name
+    out = places.models / setting.name
     rows, precision = setting.checkpoint_rows, setting.precision
     return Trained(setting, model, task, finetune_study(model, task, setting.train, out, rows=rows, precision=precision))
 
 
 def pruned_base(
     setting: Setting,
-    root: Path,
+    places: Places,
     *,
     sparsities: Sequence[float] = SPARSITIES,
     seeds: Sequence[int] = SEEDS,
@@ -96,6 +98,6 @@ def pruned_base(
     Raises:
         RunError: if a directory holds another run.
     """
-    model, task, out = setting.model(), setting.task(), root / setting.name
-    pruned = prune_study(model, task, study_config(setting, sparsities=sparsities, seeds=seeds), out)
+    model, task, out = setting.model(), setting.task(), places.models / setting.name
+    pruned = prune_study(model, task, study_config(setting, sparsities=sparsities, seeds=seeds), out, places.pool)
     return Base(Trained(setting, model, task, out / "finetune"), pruned, strictest_core(pruned, smallest_core))

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -12,14 +12,16 @@ from experiments.shared.settings import Preset
 from hc_lens.data.desk import data_folder
 from hc_lens.provenance import provenance
 from hc_lens.report import Article, write_article
+from hc_lens.sweep import Pool
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where an experiment works: `models`, which experiments of one preset share, and `own`, with its runs and its report."""
+    """Where an experiment works, and on what: `models`, which experiments of one preset share, `own`, with its report."""
 
     models: Path
     own: Path
+    pool: Pool = field(default_factory=Pool)
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,9 @@ class Arguments:
     out: Path = Path("runs/experiments")
     """Runs and reports go to a folder of the preset in here; the same command resumes."""
     threads: int | None = None
-    """CPU threads; by default as many as PyTorch takes."""
+    """CPU threads of a process; by default as many as PyTorch takes, or a worker's share of the cores."""
+    workers: int | None = 1
+    """Processes that prune side by side."""
 
 
 Experiment = Callable[[Preset, Places], Article]
@@ -53,7 +57,7 @@ def run_experiment(name: str, question: str, experiment: Experiment) -> None:
 def places_of(args: Arguments, name: str) -> Places:
     """Where an experiment of this name works."""
     root = args.out / args.preset
-    return Places(root / "models", root / name)
+    return Places(root / "models", root / name, Pool(args.workers, args.threads))
 
 
 def published_folder() -> Path | None:

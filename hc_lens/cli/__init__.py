@@ -30,6 +30,7 @@ COMMANDS = MappingProxyType(
         "ablate": Command("ablate", "what mean-ablating each core head, and all of them, costs on ID and OOD cases"),
         "attention": Command("attention", "what heads attend to: equal words across the pair, neighbours, separators"),
         "sweep-sparsity": Command("sweep_sparsity", "accuracy by case as the final model is pruned harder and harder"),
+        "sweep": Command("sweep", "seeds x sparsities x checkpoints x tasks: many pruning jobs, here or on SLURM, resumable"),
         "effective-size": Command("effective_size", "the smallest faithful subnetwork of every checkpoint, ID and OOD"),
         "emergence": Command("emergence", "when the core is there: its recall at every checkpoint, against the onset"),
         "compare": Command("compare", "two pruning runs or more: shared core, similarity of heads, accuracy differences"),

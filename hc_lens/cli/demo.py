@@ -9,7 +9,7 @@ import tyro
 from hc_lens.cli import output
 from hc_lens.cli.core import headline as core_headline
 from hc_lens.cli.finetune import with_steps
-from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse
+from hc_lens.cli.options import Common, PoolChoice, Seeds, TaskChoice, device_of_name, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.cli.prune import with_steps as with_pruning_steps
 from hc_lens.runs import Run, digest
@@ -36,19 +36,20 @@ class Arguments:
     """Steps of fine-tuning."""
     prune_steps: int = DEMO.prune[0].steps
     """Steps of pruning."""
+    pool: tyro.conf.OmitArgPrefixes[PoolChoice] = field(default_factory=PoolChoice)
     common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
 
 
 def main(words: Sequence[str]) -> None:
     """Run it, and leave every step in its own directory beside the report."""
     args = parse(Arguments, "demo", words)
-    device = device_of_name(args.common.device)
+    device, pool = device_of_name(args.common.device), args.pool.on(args.common.device)
     config, choice = study_config(args), TaskChoice(task="synthetic", minority=args.minority, task_seed=args.seed)
     recipe = {"config": asdict(config), "task": choice.as_json()}
     out = args.common.out or Path("runs") / f"demo-{digest(recipe)[:12]}"
     output.say(f"demo in {out}, on {device}; a second call goes on where this one stops")
     task = choice.load()
-    study = run_study(embedded_model(args.seed).to(device), task, config, out)
+    study = run_study(embedded_model(args.seed).to(device), task, config, out, pool=pool)
     finetuned = out / "finetune"
     for run in (Run.open(finetuned), *(pruned.run for pruned in study.pruned)):
         Origin(str(finetuned / "model"), choice, finetuned).store(run)

@@ -11,18 +11,12 @@ import tyro
 from hc_lens.analysis import Core, Emergence, Onset, core_emergence, onset, whole_before_onset
 from hc_lens.cli import output
 from hc_lens.cli.grid import PruneChoice, checkpoints_of, keep_figure
-from hc_lens.cli.options import Common, TaskChoice, device_of_name, parse
+from hc_lens.cli.options import Common, TaskChoice, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.figures import core_entry, emergence_curves
 from hc_lens.runs import digest
-from hc_lens.stages import (
-    AtCheckpoint,
-    core_of,
-    open_pruned,
-    over_checkpoints,
-    prune_checkpoints_into,
-    subnetworks_by_step,
-)
+from hc_lens.stages import core_of, open_pruned
+from hc_lens.sweep import AtCheckpoint, over_checkpoints, prune_checkpoints_into, subnetworks_by_step
 from hc_lens.train import Checkpoint, evaluations
 
 
@@ -100,9 +94,9 @@ def _chosen(args: Arguments) -> list[Checkpoint]:
 
 
 def _pruned(args: Arguments, chosen: Sequence[Checkpoint]) -> tuple[Path, list[AtCheckpoint]]:
-    device, choice = device_of_name(args.common.device), args.pruning
-    config = choice.config(args.sparsity)
-    model, task = Origin.find(args.finetuned, TaskChoice()).load(device)
+    choice = args.pruning
+    pool, config = choice.pool.on(args.common.device), choice.config(args.sparsity)
+    task = Origin.find(args.finetuned, TaskChoice()).task.load()
     steps = [checkpoint.step for checkpoint in chosen]
     recipe = {
         "model": args.finetuned,
@@ -112,8 +106,8 @@ def _pruned(args: Arguments, chosen: Sequence[Checkpoint]) -> tuple[Path, list[A
         "means_rows": choice.means_rows,
     }
     directory = args.common.out or Path("runs") / f"emergence-{digest(recipe)[:12]}"
-    output.say(f"{len(steps) * len(choice.seeds)} pruning runs: checkpoints {steps} of {args.finetuned}, on {device}")
-    found = prune_checkpoints_into(directory, model, task, chosen, [config], choice.seeds, choice.measuring)
+    output.say(f"{len(steps) * len(choice.seeds)} pruning runs: checkpoints {steps} of {args.finetuned}, on {pool.device}")
+    found = prune_checkpoints_into(directory, task, chosen, [config], choice.seeds, choice.measuring, pool)
     for at in found:
         for text in at.pruned[0].warnings:
             output.say(f"warning: step {at.step}, {text}")

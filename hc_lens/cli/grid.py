@@ -1,20 +1,22 @@
 """What the commands over a sparsity grid share: how it is chosen, made from a fine-tuning run, and drawn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 import plotly.graph_objects as go
+import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name
+from hc_lens.cli.options import Common, PoolChoice, Seeds, TaskChoice
 from hc_lens.cli.origin import Origin
 from hc_lens.cli.prune import with_steps
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import atomic_path, digest
-from hc_lens.stages import Measuring, chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
+from hc_lens.stages import Measuring
+from hc_lens.sweep import chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
 from hc_lens.train import Checkpoint
 
 
@@ -38,6 +40,7 @@ class PruneChoice:
     """Draws the rows where --max-rows limits them, and permutations where there are some."""
     batch_size: int = 64
     """Rows in one forward pass when evaluating."""
+    pool: tyro.conf.OmitArgPrefixes[PoolChoice] = field(default_factory=PoolChoice)
 
     def config(self, sparsity: float) -> PruneConfig:
         """The pruning configuration of one sparsity.
@@ -106,10 +109,10 @@ def prune_grid(command: str, finetuned: str, chosen: Sequence[Checkpoint], choic
         RunError: if it has not finished.
         ValueError: for a choice that cannot be pruned.
     """
-    device = device_of_name(common.device)
+    pool = choice.pool.on(common.device)
     sparsities = choice.ascending()
     configs = [choice.config(sparsity) for sparsity in sparsities]
-    model, task = Origin.find(finetuned, TaskChoice()).load(device)
+    task = Origin.find(finetuned, TaskChoice()).task.load()
     recipe = {
         "model": finetuned,
         "steps": [checkpoint.step for checkpoint in chosen],
@@ -119,11 +122,11 @@ def prune_grid(command: str, finetuned: str, chosen: Sequence[Checkpoint], choic
     }
     directory = common.out or Path("runs") / f"{command}-{digest(recipe)[:12]}"
     runs = len(chosen) * len(choice.seeds) * (1 if choice.path else len(sparsities))
-    output.say(f"{runs} pruning runs: checkpoints {recipe['steps']} of {finetuned}, on {device}")
+    output.say(f"{runs} pruning runs: checkpoints {recipe['steps']} of {finetuned}, on {pool.device}")
     if choice.path:
-        paths = path_checkpoints_into(directory, model, task, chosen, configs[-1], sparsities, choice.seeds, choice.measuring)
+        paths = path_checkpoints_into(directory, task, chosen, configs[-1], sparsities, choice.seeds, choice.measuring, pool)
         return Gridded(directory, over_checkpoints(paths))
-    pruned = prune_checkpoints_into(directory, model, task, chosen, configs, choice.seeds, choice.measuring)
+    pruned = prune_checkpoints_into(directory, task, chosen, configs, choice.seeds, choice.measuring, pool)
     return Gridded(directory, over_checkpoints(pruned))
 
 

@@ -11,6 +11,7 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from hc_lens.data import Columns, Task, load_task, synthetic_nli
+from hc_lens.sweep import Pool
 
 _T = TypeVar("_T")
 
@@ -103,6 +104,24 @@ class Computing:
     """auto (CUDA if there is one), cpu, cuda, cuda:1."""
     debug: bool = False
     """Show the traceback of an error."""
+
+
+@dataclass(frozen=True)
+class PoolChoice:
+    """How many processes prune side by side."""
+
+    workers: int | None = None
+    """Processes that prune side by side; 1 for this one alone; one for each GPU or core by default."""
+    threads: int | None = None
+    """Threads of each; the cores divided by the workers by default."""
+
+    def on(self, device: str) -> Pool:
+        """The pool, on a device of this name.
+
+        Raises:
+            ValueError: if there is no such device here, or for numbers below 1.
+        """
+        return Pool(self.workers, self.threads, str(device_of_name(device)))
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,8 @@
 
 from hc_lens.stages.ablation import AblationTables, ablate_into, singles_into
 from hc_lens.stages.attention import AttentionTables, attention_into
-from hc_lens.stages.checkpoints import (
-    AtCheckpoint,
-    Measuring,
-    PathAtCheckpoint,
-    chosen_checkpoints,
-    over_checkpoints,
-    path_checkpoints_into,
-    prune_checkpoints_into,
-    subnetworks_by_step,
-)
 from hc_lens.stages.core import core_into, core_of, open_core
+from hc_lens.stages.estimate import EstimateTables, estimate_into
 from hc_lens.stages.evaluation import evaluate_into, evaluation_of, pruned_evaluation
 from hc_lens.stages.interaction import InteractionTables, dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.kept import remembered
@@ -20,25 +11,24 @@ from hc_lens.stages.means import means_into, means_spec
 from hc_lens.stages.path import PrunedPath, open_path, prune_path_into
 from hc_lens.stages.pruned import Pruned, open_pruned, prune_into
 from hc_lens.stages.reporting import QUESTION, report_inputs
-from hc_lens.stages.rows import Rows
+from hc_lens.stages.rows import Measuring, Rows
 
 __all__ = [
     "QUESTION",
     "AblationTables",
-    "AtCheckpoint",
     "AttentionTables",
+    "EstimateTables",
     "InteractionTables",
     "Measuring",
-    "PathAtCheckpoint",
     "Pruned",
     "PrunedPath",
     "Rows",
     "ablate_into",
     "attention_into",
-    "chosen_checkpoints",
     "core_into",
     "core_of",
     "dependence_into",
+    "estimate_into",
     "evaluate_into",
     "evaluation_of",
     "greedy_into",
@@ -48,9 +38,6 @@ __all__ = [
     "open_core",
     "open_path",
     "open_pruned",
-    "over_checkpoints",
-    "path_checkpoints_into",
-    "prune_checkpoints_into",
     "prune_into",
     "prune_path_into",
     "pruned_evaluation",
@@ -58,5 +45,4 @@ __all__ = [
     "removal_into",
     "report_inputs",
     "singles_into",
-    "subnetworks_by_step",
 ]

@@ -85,8 +85,8 @@ def prune_path_into(
     return _read(run, seeds)
 
 
-def open_path(directory: Path) -> PrunedPath:
-    """Read a rising-target run back, with all its seeds.
+def open_path(directory: Path, seeds: Sequence[int] | None = None) -> PrunedPath:
+    """Read a rising-target run back, with all its seeds or these.
 
     Raises:
         RunError: if the directory is not a run of this kind, or some of its seeds are not trained yet.
@@ -95,7 +95,7 @@ def open_path(directory: Path) -> PrunedPath:
     run = Run.open(directory)
     if run.kind != "prune-path":
         raise RunError(f"{directory} holds a {run.kind!r} run, not a 'prune-path' run")
-    return _read(run, require_done(run, partial(_done, run)))
+    return _read(run, require_done(run, partial(_done, run), seeds))
 
 
 def _read(run: Run, seeds: Sequence[int]) -> PrunedPath:

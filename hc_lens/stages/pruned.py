@@ -92,8 +92,8 @@ def prune_into(
     return _read(run, seeds)
 
 
-def open_pruned(directory: Path, model: HookedModel | None = None) -> Pruned:
-    """Read a pruning run back, with all its seeds; with `model`, refuse one of another model.
+def open_pruned(directory: Path, model: HookedModel | None = None, seeds: Sequence[int] | None = None) -> Pruned:
+    """Read a pruning run back, with all its seeds or these; with `model`, refuse one of another model.
 
     Raises:
         RunError: if the directory is not a pruning run, or some of its seeds are not trained yet.
@@ -102,7 +102,7 @@ def open_pruned(directory: Path, model: HookedModel | None = None) -> Pruned:
     run = Run.open(directory)
     if run.kind != "prune":
         raise RunError(f"{directory} holds a {run.kind!r} run, not a 'prune' run")
-    return _read(run, require_done(run, partial(_done, run)), model)
+    return _read(run, require_done(run, partial(_done, run), seeds), model)
 
 
 def _read(run: Run, seeds: Sequence[int], model: HookedModel | None = None) -> Pruned:

@@ -18,3 +18,14 @@ class Rows:
     def options(self, task: Task) -> dict[str, object]:
         """What decides the values, JSON-ready; the size of a batch does not."""
         return {"task": task.fingerprint, "max_rows": self.max_rows, "precision": self.precision, "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How a pruned model is measured: training rows for the means, rows of each case for the evaluation (None: all)."""
+
+    means_rows: int | None = 10_000
+    max_rows: int | None = None
+    precision: Precision = "fp32"
+    batch_size: int = 64
+    seed: int = 0

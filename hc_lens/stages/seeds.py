@@ -43,13 +43,13 @@ def ask(run: Run, seeds: Sequence[int]) -> None:
             run.write_json("seeds", sorted({*before, *seeds}))
 
 
-def require_done(run: Run, done: Callable[[int], bool]) -> list[int]:
-    """The seeds of a run, all of which have been trained.
+def require_done(run: Run, done: Callable[[int], bool], seeds: Sequence[int] | None = None) -> Sequence[int]:
+    """These seeds of a run, by default all that it was asked for, which have been trained.
 
     Raises:
         RunError: naming those that have not.
     """
-    seeds = asked_seeds(run)
+    seeds = asked_seeds(run) if seeds is None else seeds
     if missing := [seed for seed in seeds if not done(seed)]:
         raise RunError(
             f"{run.path} holds a pruning run that has not finished, seeds {missing} are missing: "

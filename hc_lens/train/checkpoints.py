@@ -21,6 +21,11 @@ class Checkpoint:
     step: int
     path: Path
 
+    @property
+    def finetuned(self) -> Path:
+        """The fine-tuning run it is of."""
+        return self.path.parents[1]
+
     def load_into(self, model: HookedRootModule) -> None:
         """Give `model` these weights.
 

@@ -1,0 +1,145 @@
+"""`hc-lens sweep`: seeds x sparsities x checkpoints x tasks, here or on a cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pandas as pd
+import tyro
+
+from hc_lens.cli import output
+from hc_lens.cli.grid import GridChoice
+from hc_lens.cli.options import Common, TaskChoice, parse
+from hc_lens.cli.origin import Origin
+from hc_lens.data.stored import save_task
+from hc_lens.runs import Run, RunError, digest
+from hc_lens.sweep import (
+    Board,
+    JobState,
+    Source,
+    SweepConfig,
+    chosen_checkpoints,
+    plan,
+    require_done,
+    sweep_results,
+)
+from hc_lens.sweep.slurm import SlurmOptions, submit
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Prune checkpoints of fine-tuning runs with every seed at every sparsity: many jobs that survive anything.
+
+    Results lie beside the sweep, in directories named by their contents, and are never computed twice. The same command goes
+    on where an earlier one was stopped or killed.
+    """
+
+    runs: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="FINETUNED [FINETUNED ...] | SWEEP", help_behavior_hint="(required)"),
+    ] = ()
+    """Finished fine-tuning runs, each with its own task; or the directory of a sweep, to go on with it as it was planned."""
+    steps: tuple[int, ...] = ()
+    """Which checkpoints of each run; the last by default."""
+    all_checkpoints: bool = False
+    """Every checkpoint of each run."""
+    seeds_per_job: int | None = None
+    """How many seeds a worker takes at a time; by default as many as leaves no worker idle."""
+    backend: Literal["local", "slurm"] = "local"
+    """Processes of this machine, or a SLURM job array (which the command submits and does not wait for)."""
+    slurm: SlurmOptions = field(default_factory=SlurmOptions)
+    retry: bool = False
+    """Take up failed jobs again."""
+    status: bool = False
+    """Only say where the jobs of a planned sweep stand."""
+    grid: tyro.conf.OmitArgPrefixes[GridChoice] = field(default_factory=GridChoice)
+    common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
+
+
+def main(words: Sequence[str]) -> None:
+    """Plan what is not planned yet, run it or hand it to the cluster, and tell where it stands and what was found."""
+    args = parse(Arguments, "sweep", words)
+    pool = args.grid.pool.on(args.common.device)
+    board = _opened(args.runs) or _planned(args, args.slurm.array if args.backend == "slurm" else pool.wanted)
+    if args.status:
+        _show(board)
+        return
+    if args.retry:
+        output.say(f"{board.retry()} failed jobs are taken up again")
+    output.say(f"{len(board.names)} jobs in {board.run.path}")
+    if args.backend == "slurm":
+        jobs = submit(board.run.path, args.slurm, every=pool.every)
+        output.say(f"{args.slurm.array} workers submitted: SLURM job {jobs[0].job_id.partition('_')[0]}")
+        output.headline(board.run.path, f"submitted; hc-lens sweep {board.run.path} --status tells how far it is")
+        return
+    states = pool.run(board)
+    _show(board)
+    require_done(states)
+
+
+def _opened(runs: Sequence[Path]) -> Board | None:
+    """The sweep that a single argument names."""
+    is_sweep = len(runs) == 1 and (runs[0] / "run.json").exists() and Run.open(runs[0]).kind == "sweep"
+    return Board.open(runs[0]) if is_sweep else None
+
+
+def _planned(args: Arguments, workers: int) -> Board:
+    if not args.runs:
+        raise ValueError("no FINETUNED given: name fine-tuning runs, or the directory of a sweep (see hc-lens sweep --help)")
+    sparsities = args.grid.ascending()
+    configs = tuple(args.grid.config(sparsity) for sparsity in sparsities)
+    config = SweepConfig(
+        configs[-1:] if args.grid.path else configs,
+        args.grid.seeds,
+        args.grid.measuring,
+        tuple(sparsities) if args.grid.path else None,
+        args.seeds_per_job,
+    )
+    store = Path("runs") if args.common.out is None else args.common.out.parent
+    sources = [source for finetuned in args.runs for source in _sources(finetuned, args, store)]
+    spec = config.spec(sources, store)
+    directory = args.common.out or store / f"sweep-{digest(spec)[:12]}"
+    if args.status and not (directory / "run.json").exists():
+        raise RunError(f"{directory} does not exist: this sweep was not planned yet; leave --status out to start it")
+    return Board.create(directory, spec, plan(config, sources, store, workers))
+
+
+def _sources(finetuned: Path, args: Arguments, store: Path) -> list[Source]:
+    """The checkpoints of one fine-tuning run, with its task."""
+    chosen = chosen_checkpoints(finetuned, args.steps or None)
+    chosen = chosen if args.steps or args.all_checkpoints else chosen[-1:]
+    task = Origin.find(str(finetuned), TaskChoice()).task.load()
+    place = save_task(task, store / f"task-{task.fingerprint[:12]}")
+    return [Source(finetuned / "model", place, checkpoint) for checkpoint in chosen]
+
+
+def _show(board: Board) -> None:
+    """Where the jobs stand, and what those that are done have found."""
+    states = board.states()
+    output.table(board.table(), "jobs")
+    results = sweep_results(board)
+    if not results.empty:
+        output.keep(results, board.run.path, "results")
+        output.table(_means(results), "mean accuracy over cases and seeds")
+    output.headline(board.run.path, _headline(states))
+
+
+def _means(results: pd.DataFrame) -> pd.DataFrame:
+    pruned = results[results["subnetwork"] != "full"]
+    by = pruned.groupby(["model", "step", "target", "group"], dropna=False)["accuracy"].mean()
+    full = results[results["subnetwork"] == "full"].groupby(["model", "step", "group"], dropna=False)["accuracy"].mean()
+    return by.rename("subnetworks").reset_index().merge(full.rename("full").reset_index())
+
+
+def _headline(states: Sequence[JobState]) -> str:
+    """How many jobs are in which state, and how long the rest may take."""
+    counts = {name: sum(state.state == name for state in states) for name in ("done", "running", "failed", "to do")}
+    told = ", ".join(f"{n} {name}" for name, n in counts.items() if n or name == "done")
+    took = [state.seconds for state in states if state.state == "done" and state.seconds is not None]
+    left = counts["running"] + counts["to do"]
+    if not took or not left:
+        return told
+    minutes = sum(took) / len(took) * left / max(1, counts["running"]) / 60
+    return f"{told}; about {minutes:.0f} minutes to go with {max(1, counts['running'])} workers"

@@ -1,0 +1,75 @@
+"""A task as a directory, so that another process measures exactly the same rows: `task.json` and `pairs.parquet`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from hc_lens.atomic import RunError, read_json, read_table, write_json, write_table
+from hc_lens.data.task import Split, Task
+
+_TRAIN = "train"
+
+
+def save_task(task: Task, directory: Path) -> Path:
+    """Write a task; nothing is done where it lies already.
+
+    Raises:
+        RunError: if another task lies there.
+    """
+    if (directory / "task.json").exists():
+        if load_stored_task(directory).fingerprint != task.fingerprint:
+            raise RunError(f"{directory} holds another task: choose another directory")
+        return directory
+    splits = _splits(task)
+    rows = [
+        pd.DataFrame({"split": i, "first": split.first, "second": split.second, "label": split.labels})
+        for i, (_, _, split) in enumerate(splits)
+    ]
+    write_table(directory / "pairs.parquet", pd.concat(rows, ignore_index=True))
+    described = [
+        {"group": group, "case": case, "name": split.name, "label_names": split.label_names, "collapse": split.collapse}
+        for group, case, split in splits
+    ]
+    # last: its presence says that the task is whole
+    told = {"name": task.name, "labels": task.labels, "fingerprint": task.fingerprint, "splits": described}
+    write_json(directory / "task.json", told)
+    return directory
+
+
+def load_stored_task(directory: Path) -> Task:
+    """Read a task written by `save_task`.
+
+    Raises:
+        RunError: if it is absent, damaged, or not what was written.
+    """
+    file = directory / "task.json"
+    told = cast("Mapping[str, Any]", read_json(file))
+    by_split = dict(iter(read_table(directory / "pairs.parquet").groupby("split")))
+    try:
+        splits = [(each["group"], each["case"], _split(each, by_split[i])) for i, each in enumerate(told["splits"])]
+        (train,) = (split for group, _, split in splits if group == _TRAIN)
+        cases = {name: {case: split for group, case, split in splits if group == name} for name in ("ID", "OOD")}
+        task = Task(told["name"], tuple(told["labels"]), train, cases["ID"], cases["OOD"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{directory} does not hold a task: {error!r}") from error
+    if task.fingerprint != told["fingerprint"]:
+        raise RunError(f"{directory} was changed: its rows have fingerprint {task.fingerprint[:12]}, {file.name} says another")
+    return task
+
+
+def _splits(task: Task) -> list[tuple[str, str, Split]]:
+    """Group, case and split of all that a task holds."""
+    return [(_TRAIN, "", task.train), *((task.group(case), case, split) for case, split in task.cases.items())]
+
+
+def _split(told: Mapping[str, Any], rows: pd.DataFrame) -> Split:
+    return Split(
+        name=told["name"],
+        first=tuple(rows["first"]),
+        second=tuple(rows["second"]),
+        labels=tuple(int(label) for label in rows["label"]),
+        label_names=tuple(told["label_names"]),
+        collapse=tuple(told["collapse"]),
+    )

@@ -1,0 +1,40 @@
+"""Many pruning runs: jobs that workers claim, here or on a cluster, started and killed at any time, each done once."""
+
+from hc_lens.sweep.board import Board, JobState
+from hc_lens.sweep.checkpoints import (
+    AtCheckpoint,
+    PathAtCheckpoint,
+    chosen_checkpoints,
+    over_checkpoints,
+    path_checkpoints_into,
+    prune_checkpoints_into,
+    subnetworks_by_step,
+)
+from hc_lens.sweep.job import PruneJob, split
+from hc_lens.sweep.plan import SweepConfig, plan
+from hc_lens.sweep.pool import Pool
+from hc_lens.sweep.results import sweep_results
+from hc_lens.sweep.run import SweepError, require_done, run_jobs
+from hc_lens.sweep.source import Source
+
+__all__ = [
+    "AtCheckpoint",
+    "Board",
+    "JobState",
+    "PathAtCheckpoint",
+    "Pool",
+    "PruneJob",
+    "Source",
+    "SweepConfig",
+    "SweepError",
+    "chosen_checkpoints",
+    "over_checkpoints",
+    "path_checkpoints_into",
+    "plan",
+    "prune_checkpoints_into",
+    "require_done",
+    "run_jobs",
+    "split",
+    "subnetworks_by_step",
+    "sweep_results",
+]

@@ -1,0 +1,229 @@
+"""The jobs of a sweep as run directories: what is done, running, failed or to do is read from their files.
+
+`jobs/<digest>/` of a sweep holds each job's specification (`run.json`), while a worker is at it `running.json`, in the end
+`finished.json` or `failed.json`, and every failure so far in `metrics.jsonl`. Workers claim jobs by their locks, so that any
+number of them, started and killed at any time, do each job once.
+"""
+
+import os
+import socket
+import time
+import traceback
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Literal, NamedTuple, cast
+
+import pandas as pd
+
+from hc_lens.atomic import read_json, write_json
+from hc_lens.runs import Run, RunError
+from hc_lens.sweep.job import PruneJob
+
+State = Literal["done", "running", "failed", "to do"]
+
+_BEAT = 5.0  # seconds between two signs of life of a worker
+_SILENCE = 60.0  # seconds without one, on another machine, after which it is taken for dead
+
+
+@dataclass(frozen=True)
+class JobState:
+    """Where a job stands: `reason` says why it failed, `seconds` how long it took or has been running."""
+
+    name: str
+    title: str
+    state: State
+    reason: str = ""
+    seconds: float | None = None
+
+
+class AtIt(NamedTuple):
+    """A process that has taken up a job, and when (seconds since 1970)."""
+
+    pid: int
+    host: str
+    since: float
+
+    @property
+    def here(self) -> bool:
+        """Whether it is, or was, a process of this machine."""
+        return self.host == socket.gethostname()
+
+
+@dataclass(frozen=True)
+class Board:
+    """The jobs of the sweep in a directory, in the order they were planned."""
+
+    run: Run
+
+    @staticmethod
+    def create(directory: Path, spec: dict[str, object], jobs: Sequence[PruneJob]) -> "Board":
+        """The sweep of these jobs: created, or reopened as it was planned if it exists.
+
+        Raises:
+            RunError: if the directory holds something else.
+            ValueError: without jobs.
+        """
+        if not jobs:
+            raise ValueError("a sweep needs at least one job: give seeds, sparsities and checkpoints")
+        run = Run.at(directory, "sweep", spec)
+        if not run.file("plan", "json").exists():
+            planned = [Run.create(directory / "jobs", "job", job.spec(directory) | {"title": job.title}) for job in jobs]
+            run.write_json("plan", list(dict.fromkeys(job.path.name for job in planned)))
+        return Board(run)
+
+    @staticmethod
+    def open(directory: Path) -> "Board":
+        """The sweep in a directory.
+
+        Raises:
+            RunError: if there is none, or it was killed before it was planned.
+        """
+        run = Run.open(directory)
+        if run.kind != "sweep":
+            raise RunError(f"{directory} holds a {run.kind!r} run, not a 'sweep'")
+        return Board(run)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the jobs' directories."""
+        return cast("list[str]", self.run.read_json("plan"))
+
+    def job(self, name: str) -> Run:
+        """A job's directory.
+
+        Raises:
+            RunError: if it is damaged.
+        """
+        return Run.open(self.run.path / "jobs" / name)
+
+    def read(self, name: str) -> PruneJob:
+        """What a job is to do.
+
+        Raises:
+            RunError: if its directory is damaged, or its model or rows were changed.
+        """
+        return PruneJob.from_spec(self.job(name).spec, self.run.path)
+
+    def states(self) -> list[JobState]:
+        """Where every job stands."""
+        return [self._state(name) for name in self.names]
+
+    def _state(self, name: str) -> JobState:
+        try:
+            job = self.job(name)
+            title = str(job.spec["title"])
+            if job.finished:
+                return JobState(name, title, "done", seconds=cast(float, job.read_json("seconds")))
+            if (failure := _failure(job)) is not None:
+                return JobState(name, title, "failed", failure)
+            if (since := _running_since(job)) is not None:
+                return JobState(name, title, "running", seconds=time.time() - since)
+            return JobState(name, title, "to do")
+        except RunError as error:  # a damaged job does not hide the others
+            return JobState(name, name, "failed", str(error))
+
+    def retry(self) -> int:
+        """Forget failures, so that workers take the jobs up again; returns how many there were."""
+        failed = [state.name for state in self.states() if state.state == "failed"]
+        for name in failed:
+            (self.run.path / "jobs" / name / "failed.json").unlink(missing_ok=True)
+        return len(failed)
+
+    def fail(self, name: str, reason: str, trace: str = "") -> None:
+        """Record that a job failed; the reasons of earlier attempts stay in its `metrics.jsonl`."""
+        job = self.job(name)
+        job.log({"failed": reason, "host": socket.gethostname(), "time": time.time()})
+        job.write_json("failed", {"reason": reason, "traceback": trace})
+        _running_file(job).unlink(missing_ok=True)
+
+    def table(self) -> pd.DataFrame:
+        """The states as a table: job, state, minutes, reason."""
+        rows = [
+            {
+                "job": state.title,
+                "state": state.state,
+                "minutes": None if state.seconds is None else state.seconds / 60,
+                "reason": state.reason,
+            }
+            for state in self.states()
+        ]
+        return pd.DataFrame(rows)
+
+
+def is_open(job: Run) -> bool:
+    """Whether a job is neither done nor failed."""
+    return not job.finished and not job.file("failed", "json").exists()
+
+
+def first_line(error: BaseException) -> str:
+    """An error as one line, for tables."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"
+
+
+def trace_of(error: BaseException) -> str:
+    """Where an error came from."""
+    return "".join(traceback.format_exception(error))
+
+
+@contextmanager
+def at_work(job: Run) -> Generator[None]:
+    """Show that this process works on a job it has locked, for as long as it does."""
+    file = _running_file(job)
+    write_json(file, AtIt(os.getpid(), socket.gethostname(), time.time())._asdict())
+    stop = Event()
+
+    def beat() -> None:
+        while not stop.wait(_BEAT):
+            if file.exists():
+                os.utime(file)
+
+    Thread(target=beat, daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()
+        file.unlink(missing_ok=True)
+
+
+def worker_of(job: Run) -> int | None:
+    """The process of this machine that was last at work on a job and did not end it."""
+    at_it = _at_it(job)
+    return at_it.pid if at_it is not None and at_it.here else None
+
+
+def _running_since(job: Run) -> float | None:
+    """Since when a living process has been at work on a job."""
+    at_it = _at_it(job)
+    if at_it is None:
+        return None
+    proc = Path("/proc")
+    alive = (proc / str(at_it.pid)).exists() if at_it.here and proc.exists() else _beats(job)
+    return at_it.since if alive else None
+
+
+def _at_it(job: Run) -> AtIt | None:
+    try:
+        return AtIt(**cast("dict[str, Any]", read_json(_running_file(job))))
+    except RunError:
+        return None
+
+
+def _beats(job: Run) -> bool:
+    try:
+        return time.time() - _running_file(job).stat().st_mtime < _SILENCE
+    except FileNotFoundError:
+        return False
+
+
+def _running_file(job: Run) -> Path:
+    return job.file("running", "json")
+
+
+def _failure(job: Run) -> str | None:
+    file = job.file("failed", "json")
+    return cast("dict[str, str]", read_json(file))["reason"] if file.exists() else None

@@ -1,0 +1,132 @@
+"""Checkpoints of a fine-tuning run pruned and evaluated, each in a directory of its own (`step-000300/prune-0.5`, ...)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from hc_lens.data.stored import save_task
+from hc_lens.data.task import Task
+from hc_lens.pruning import PruneConfig
+from hc_lens.stages import Measuring, Pruned, PrunedPath, evaluation_of, open_path, open_pruned, pruned_evaluation
+from hc_lens.subnetwork import Subnetwork
+from hc_lens.sweep.job import PruneJob, split
+from hc_lens.sweep.pool import Pool
+from hc_lens.sweep.run import run_jobs
+from hc_lens.sweep.source import Source
+from hc_lens.train import Checkpoint, checkpoints
+
+
+@dataclass(frozen=True, eq=False)
+class AtCheckpoint:
+    """The pruning runs of one checkpoint, one per configuration, evaluated."""
+
+    step: int
+    pruned: tuple[Pruned, ...]
+    evaluation: pd.DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class PathAtCheckpoint:
+    """The rising-target run of one checkpoint, evaluated."""
+
+    step: int
+    path: PrunedPath
+    evaluation: pd.DataFrame
+
+
+def chosen_checkpoints(finetuned: Path, steps: Sequence[int] | None = None) -> list[Checkpoint]:
+    """The checkpoints of a fine-tuning run, or those at the given steps.
+
+    Raises:
+        RunError: if it is not a fine-tuning run.
+        ValueError: naming a step without a checkpoint, and those there are.
+    """
+    found = checkpoints(finetuned)
+    have = [checkpoint.step for checkpoint in found]
+    if steps is not None and (absent := sorted(set(steps) - set(have))):
+        raise ValueError(f"{finetuned} has no checkpoint at step {absent[0]}; it has {have}")
+    return found if steps is None else [checkpoint for checkpoint in found if checkpoint.step in steps]
+
+
+def prune_checkpoints_into(
+    out: Path,
+    task: Task,
+    chosen: Sequence[Checkpoint],
+    configs: Sequence[PruneConfig],
+    seeds: Sequence[int],
+    measuring: Measuring | None = None,
+    pool: Pool | None = None,
+) -> list[AtCheckpoint]:
+    """Prune and evaluate each checkpoint at each configuration's sparsity.
+
+    The means are collected anew at every checkpoint: a head's mean output moves with the weights.
+
+    Raises:
+        RunError: if `out` holds something else.
+        SweepError: if a job failed, naming it and the reason.
+    """
+    how, pool = measuring or Measuring(), pool or Pool()
+    tasks = save_task(task, out / "task")
+    jobs = [
+        PruneJob(_source(checkpoint, tasks), at / f"prune-{config.sparsity:g}", at / "means", config, group, how)
+        for checkpoint in chosen
+        for at in [_place(out, checkpoint)]
+        for config in configs
+        for group in split(seeds, len(chosen) * len(configs), pool.wanted)
+    ]
+    run_jobs(out, jobs, pool)
+    found: list[AtCheckpoint] = []
+    for checkpoint in chosen:
+        places = [_place(out, checkpoint) / f"prune-{config.sparsity:g}" for config in configs]
+        runs = tuple(open_pruned(place, seeds=seeds) for place in places)
+        found.append(AtCheckpoint(checkpoint.step, runs, pruned_evaluation(runs)))
+    return found
+
+
+def path_checkpoints_into(
+    out: Path,
+    task: Task,
+    chosen: Sequence[Checkpoint],
+    config: PruneConfig,
+    grid: Sequence[float],
+    seeds: Sequence[int],
+    measuring: Measuring | None = None,
+    pool: Pool | None = None,
+) -> list[PathAtCheckpoint]:
+    """Prune each checkpoint once per seed along a rising target, and evaluate the subnetwork at each sparsity of the grid.
+
+    Raises:
+        RunError: if `out` holds something else.
+        SweepError: if a job failed, naming it and the reason.
+    """
+    how, pool = measuring or Measuring(), pool or Pool()
+    tasks = save_task(task, out / "task")
+    jobs = [
+        PruneJob(_source(checkpoint, tasks), at / "prune-path", at / "means", config, group, how, tuple(grid))
+        for checkpoint in chosen
+        for at in [_place(out, checkpoint)]
+        for group in split(seeds, len(chosen), pool.wanted)
+    ]
+    run_jobs(out, jobs, pool)
+    paths = {checkpoint.step: open_path(_place(out, checkpoint) / "prune-path", seeds) for checkpoint in chosen}
+    return [PathAtCheckpoint(step, path, evaluation_of(path)) for step, path in paths.items()]
+
+
+def over_checkpoints(found: Sequence[AtCheckpoint | PathAtCheckpoint]) -> pd.DataFrame:
+    """The evaluations of all checkpoints as one table, with their `step`."""
+    return pd.concat([each.evaluation.assign(step=each.step) for each in found], ignore_index=True)
+
+
+def subnetworks_by_step(found: Sequence[AtCheckpoint]) -> dict[int, list[Subnetwork]]:
+    """The subnetworks of each checkpoint, over all its configurations."""
+    return {each.step: [sub for run in each.pruned for sub in run.subnetworks] for each in found}
+
+
+def _source(checkpoint: Checkpoint, task: Path) -> Source:
+    return Source(checkpoint.finetuned / "model", task, checkpoint)
+
+
+def _place(out: Path, checkpoint: Checkpoint) -> Path:
+    return out / f"step-{checkpoint.step:06d}"

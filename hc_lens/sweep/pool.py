@@ -1,0 +1,140 @@
+"""Workers as processes of this machine, each with its fair share of the cores or a GPU of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from hc_lens.progress import progress
+from hc_lens.runs import RunError
+from hc_lens.sweep.board import Board, JobState, worker_of
+from hc_lens.sweep.worker import work
+
+_POLL = 0.5  # seconds between two looks at the workers
+
+
+@dataclass(frozen=True)
+class Pool:
+    """How many workers do the jobs, and what each may use.
+
+    Attributes:
+        workers: processes; 1 does the jobs in this process. None: one for each GPU, or for each core, but no more than jobs.
+        threads: of each; None: the cores divided by the workers.
+        device: None: CUDA if there is one; several workers share the GPUs among them.
+        every: seconds between two checkpoints of gates in training.
+    """
+
+    workers: int | None = 1
+    threads: int | None = None
+    device: str | None = None
+    every: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: must be at least 1, got {value}")
+
+    @property
+    def wanted(self) -> int:
+        """How many workers there are to be, if there are jobs enough."""
+        return self.workers or torch.cuda.device_count() or os.cpu_count() or 1
+
+    def run(self, board: Board) -> list[JobState]:
+        """Do all open jobs of a sweep; returns where every job stands in the end: done or failed.
+
+        Workers that die are replaced, and their job is recorded as failed. Jobs that workers of somebody else are at are
+        waited for. An interrupt ends the workers; what they were at goes on at the next call.
+
+        Raises:
+            OSError: if not even a failure can be recorded (a full disk).
+        """
+        while left := [state for state in board.states() if state.state in ("to do", "running")]:
+            to_do = sum(state.state == "to do" for state in left)
+            if to_do:
+                self._run(board, min(self.wanted, to_do))
+            else:
+                time.sleep(_POLL)
+        return board.states()
+
+    def _run(self, board: Board, wanted: int) -> None:
+        if self.workers == 1:
+            device = None if self.device is None else torch.device(self.device)
+            work(board.run.path, self.threads, device=device, every=self.every)
+        else:
+            self._processes(board, wanted)
+
+    def _processes(self, board: Board, wanted: int) -> None:
+        logs = board.run.path / "logs"
+        logs.mkdir(exist_ok=True)
+        living = {index: self._start(board, index, wanted, logs) for index in range(wanted)}
+        try:
+            with progress("sweep", len(board.names)) as advance:
+                shown = 0
+                while living:
+                    time.sleep(_POLL)
+                    ended, text = _summary(board.states())
+                    advance(ended - shown, text)
+                    shown = ended
+                    for index, process in list(living.items()):
+                        if process.poll() is None:
+                            continue
+                        del living[index]
+                        if process.returncode:
+                            _record(board, process, logs / f"worker-{index}.log")
+                            living[index] = self._start(board, index, wanted, logs)
+        finally:
+            for process in living.values():
+                process.kill()
+                process.wait()
+
+    def _start(self, board: Board, index: int, workers: int, logs: Path) -> "subprocess.Popen[bytes]":
+        threads = self.threads or max(1, (os.cpu_count() or 1) // workers)
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+        if gpus := torch.cuda.device_count():
+            environment["CUDA_VISIBLE_DEVICES"] = _gpu(index % gpus)
+        command = [sys.executable, "-m", "hc_lens.sweep.worker", str(board.run.path), "--end-with-parent"]
+        command += ["--threads", str(threads), "--every", str(self.every)]
+        command += [] if self.device is None else ["--device", self.device]
+        with (logs / f"worker-{index}.log").open("ab") as log:
+            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment)
+
+
+def _summary(states: Sequence[JobState]) -> tuple[int, str]:
+    """How many jobs have ended, and in words how many are running and failed."""
+    count = Counter(state.state for state in states)
+    return count["done"] + count["failed"], f"{count['running']} running, {count['failed']} failed"
+
+
+def _gpu(index: int) -> str:
+    """The name of a GPU among those that this process sees."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[index] if visible else str(index)
+
+
+def _record(board: Board, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Put a worker's death down to the job it was at.
+
+    Raises:
+        RunError: if it was at none: another worker would die as it did.
+    """
+    code = process.returncode
+    how = f"its worker was killed by {signal.Signals(-code).name}" if code < 0 else f"its worker ended with code {code}"
+    hint = " (out of memory?)" if code == -signal.SIGKILL else ""
+    for name in board.names:
+        try:
+            at_it = worker_of(board.job(name)) == process.pid
+        except RunError:
+            continue
+        if at_it:
+            board.fail(name, how + hint)
+            return
+    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+    raise RunError(f"a worker of {board.run.path} ended with code {code} before it took up a job: {last}; see {log}")

@@ -1,0 +1,29 @@
+"""What a sweep has found, as one table."""
+
+import logging
+
+import pandas as pd
+
+from hc_lens.sweep.board import Board
+
+_log = logging.getLogger("hc_lens")
+
+
+def sweep_results(board: Board) -> pd.DataFrame:
+    """The evaluations of every job that is done: columns as `hc_lens.evaluate`, and `model`, `step`, `target`.
+
+    The full model's rows come once for each model and step. A result that is damaged is left out, and the log says which.
+    """
+    tables: list[pd.DataFrame] = []
+    for state in board.states():
+        if state.state == "done":
+            try:
+                tables.append(board.read(state.name).table())
+            except ValueError as error:  # a run, a subnetwork or its means
+                _log.error("%s is left out: %s", state.title, error)
+    if not tables:
+        return pd.DataFrame()
+    table = pd.concat(tables, ignore_index=True)
+    whole = table["subnetwork"] == "full"
+    full = table[whole].drop_duplicates(["model", "step", "case"])
+    return pd.concat([full, table[~whole]]).sort_index().reset_index(drop=True)

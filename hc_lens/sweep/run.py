@@ -1,0 +1,38 @@
+"""Jobs done in one call, for code that needs all of them before it goes on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hc_lens.runs import digest
+from hc_lens.sweep.board import Board, JobState
+from hc_lens.sweep.job import PruneJob
+from hc_lens.sweep.pool import Pool
+
+
+class SweepError(RuntimeError):
+    """A sweep that did not get through all its jobs."""
+
+
+def run_jobs(out: Path, jobs: Sequence[PruneJob], pool: Pool) -> None:
+    """Do these jobs, as a sweep in `out/sweep-<digest>`; failed ones of an earlier call are tried again.
+
+    Raises:
+        RunError: if that directory holds something else.
+        SweepError: if jobs failed, naming them and why.
+    """
+    places = [job.spec(out) for job in jobs]
+    board = Board.create(out / f"sweep-{digest({'jobs': places})[:12]}", {"jobs": [digest(place) for place in places]}, jobs)
+    board.retry()
+    require_done(pool.run(board))
+
+
+def require_done(states: Sequence[JobState]) -> None:
+    """Check that every job of a sweep is done.
+
+    Raises:
+        SweepError: naming the jobs that are not, and why.
+    """
+    if left := [state for state in states if state.state != "done"]:
+        told = "; ".join(f"{state.title}: {state.reason or state.state}" for state in left[:3])
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        raise SweepError(f"{len(left)} of {len(states)} jobs are not done: {told}{more}")

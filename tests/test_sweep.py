@@ -1,0 +1,271 @@
+"""A sweep does every job once, goes on after whatever stops it, and tells what failed and why."""
+
+import itertools
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hc_lens.data.stored import load_stored_task, save_task
+from hc_lens.pruning import PruneError
+from hc_lens.runs import Run, RunError
+from hc_lens.stages import evaluate_into, means_into, open_pruned, prune_into, seeds
+from hc_lens.sweep import (
+    Board,
+    Pool,
+    PruneJob,
+    Source,
+    SweepConfig,
+    SweepError,
+    plan,
+    require_done,
+    run_jobs,
+    split,
+    sweep_results,
+)
+from hc_lens.sweep.board import AtIt
+from hc_lens.sweep.worker import work
+from tests.sweeping import PRUNING, SWEEP, finetuned_source, jobs, planned, small_task
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return finetuned_source(tmp_path_factory.mktemp("finetuned"))
+
+
+def states(board: Board) -> list[str]:
+    return [state.state for state in board.states()]
+
+
+def test_jobs_do_what_the_stages_do_by_hand(source: Source, tmp_path: Path) -> None:
+    board = planned(source, tmp_path)
+    assert states(board) == ["to do"] * 4
+    work(board.run.path, device=torch.device("cpu"))
+    assert states(board) == ["done"] * 4
+    model, task = source.load(torch.device("cpu"))
+    means = means_into(tmp_path / "by hand" / "means", model, task.train, rows=20, max_length=32)
+    table = sweep_results(board)
+    for config, name in zip(PRUNING, dict.fromkeys(job.directory.name for job in jobs(source, tmp_path)), strict=True):
+        for seed in SWEEP.seeds:
+            mine = prune_into(tmp_path / "by hand" / f"{config.sparsity}-{seed}", model, task.train, means, config, [seed])
+            (theirs,) = open_pruned(tmp_path / name, seeds=[seed]).subnetworks
+            assert theirs == mine.subnetworks[0]
+            evaluated = evaluate_into(mine, model, task, max_rows=2, batch_size=64)
+            there = table[(table["target"] == config.sparsity) & (table["seed"] == seed)]
+            pd.testing.assert_series_equal(
+                there.set_index("case")["margin"],
+                evaluated[evaluated["seed"] == seed].set_index("case")["margin"],
+                check_exact=True,
+            )
+    assert (table["step"] == 4).all()
+    assert (table["subnetwork"] == "full").sum() == len(task.cases), "the full model once"
+
+
+def test_a_grid_is_one_job_a_seed(source: Source, tmp_path: Path) -> None:
+    config = SweepConfig(PRUNING[:1], (42,), SWEEP.measuring, grid=(0.2, 0.5))
+    board = planned(source, tmp_path, config)
+    assert len(board.names) == 1
+    require_done(Pool().run(board))
+    table = sweep_results(board)
+    assert set(table["target"].dropna()) == {0.2, 0.5}
+
+
+def test_what_another_sweep_computed_is_not_computed_again(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work(planned(source, tmp_path).run.path)
+    trained: list[tuple[float, tuple[int, ...]]] = []
+    train = seeds.train_seeds
+
+    def watched(model: Any, encoded: Any, means: Any, config: Any, group: Any, *rest: Any) -> Any:
+        trained.append((config.sparsity, tuple(group)))
+        return train(model, encoded, means, config, group, *rest)
+
+    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", watched)
+    more = replace(SWEEP, seeds=(42, 43, 44), configs=(*PRUNING, replace(PRUNING[1], lr_gates=0.05)), seeds_per_job=None)
+    board = planned(source, tmp_path, more, "more")
+    require_done(Pool().run(board))
+    assert trained == [(0.5, (44,)), (0.7, (44,)), (0.7, (42, 43, 44))], "new seeds, and the changed configuration"
+    assert len({job.directory for job in jobs(source, tmp_path, more)}) == 3
+
+
+def test_other_weights_or_rows_are_another_run(source: Source, tmp_path: Path) -> None:
+    assert source.checkpoint is not None
+    earlier = replace(
+        source, checkpoint=replace(source.checkpoint, path=source.checkpoint.path.with_name("step-000002.safetensors"))
+    )
+    fewer = replace(source, task=save_task(replace(small_task(), ood={}), tmp_path / "task"))
+    places = [{job.directory.name for job in jobs(each, tmp_path)} for each in (source, earlier, fewer)]
+    assert all(not one & other for one, other in itertools.combinations(places, 2))
+
+
+def test_a_source_that_changed_since_it_was_planned_fails_with_the_reason(source: Source, tmp_path: Path) -> None:
+    assert source.checkpoint is not None
+    copy = tmp_path / "step-000004.safetensors"
+    shutil.copy(source.checkpoint.path, copy)
+    board = planned(replace(source, checkpoint=replace(source.checkpoint, path=copy)), tmp_path)
+    shutil.copy(source.checkpoint.path.with_name("step-000002.safetensors"), copy)
+    work(board.run.path)
+    assert states(board) == ["failed"] * 4
+    assert "was changed since the job was planned" in board.states()[0].reason
+
+
+def test_a_failure_is_recorded_the_others_go_on_and_it_is_retried_on_request(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do = PruneJob.do
+
+    def failing(self: PruneJob, device: torch.device, **options: Any) -> None:
+        if self.seeds == (43,) and self.config.sparsity == 0.5:
+            raise PruneError("the loss was NaN")
+        do(self, device, **options)
+
+    board = planned(source, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(PruneJob, "do", failing)
+        found = Pool().run(board)
+        assert [state.state for state in found] == ["done", "failed", "done", "done"]
+        assert found[1].reason == "PruneError: the loss was NaN"
+        with pytest.raises(
+            SweepError, match=r"1 of 4 jobs are not done: .*sparsity 0\.5, seed 43: PruneError: the loss was NaN"
+        ):
+            require_done(found)
+        assert [state.state for state in Pool().run(board)][1] == "failed", "not on its own"
+        assert board.retry() == 1
+        assert [state.state for state in Pool().run(board)][1] == "failed"
+    assert len(board.job(board.names[1]).metrics()) == 2, "every attempt"
+    board.retry()
+    require_done(Pool().run(board))
+    assert set(sweep_results(board)["seed"].dropna()) == {42, 43}
+
+
+def test_a_damaged_result_is_reported_and_the_others_go_on(source: Source, tmp_path: Path, caplog: Any) -> None:
+    board = planned(source, tmp_path)
+    first = board.read(board.names[0])
+    work(board.run.path)
+    file = first.directory / "subnetworks" / "seed-42.safetensors"
+    file.write_bytes(file.read_bytes()[:10])
+    table = sweep_results(board)
+    assert len(table[(table["target"] == 0.5) & (table["seed"] == 42)]) == 0
+    assert len(table[(table["target"] == 0.7) & (table["seed"] == 42)]) > 0
+    assert "is left out" in caplog.text
+    assert "seed-42.safetensors" in caplog.text
+
+
+def test_a_damaged_run_directory_fails_its_jobs_alone(source: Source, tmp_path: Path) -> None:
+    board = planned(source, tmp_path)
+    directory = board.read(board.names[0]).directory
+    directory.mkdir()
+    (directory / "run.json").write_text("{")
+    job = board.run.path / "jobs" / board.names[3] / "run.json"
+    job.write_text(job.read_text()[:50])
+    work(board.run.path)
+    assert states(board) == ["failed", "failed", "done", "failed"]
+    assert "run.json" in board.states()[0].reason
+    assert "run.json" in board.states()[3].reason
+    assert "run.json" in board.table()["reason"].iloc[3]
+
+
+def test_running_jobs_are_told_from_those_of_the_dead(source: Source, tmp_path: Path) -> None:
+    board = planned(source, tmp_path)
+    alive, dead, elsewhere, silent = (board.job(name).file("running", "json") for name in board.names)
+    host = os.uname().nodename
+    for file, at_it in (
+        (alive, AtIt(os.getpid(), host, 1.0)),
+        (dead, AtIt(2**22 + 1, host, 1.0)),
+        (elsewhere, AtIt(1, "another", 1.0)),
+        (silent, AtIt(1, "another", 1.0)),
+    ):
+        file.write_text(json.dumps(at_it._asdict()))
+    os.utime(silent, (0, 0))
+    assert states(board) == ["running", "to do", "running", "to do"]
+
+
+def test_a_job_that_is_locked_is_left_to_its_worker(source: Source, tmp_path: Path) -> None:
+    board = planned(source, tmp_path)
+    with board.job(board.names[0]).locked():
+        work(board.run.path)
+        assert states(board) == ["to do", "done", "done", "done"]
+    work(board.run.path)
+    assert states(board) == ["done"] * 4
+
+
+def test_a_seed_that_somebody_else_trains_is_waited_for(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work(planned(source, tmp_path).run.path)
+    board = planned(source, tmp_path, replace(SWEEP, seeds=(44,)), "another")
+    held = Run.open(board.read(board.names[0]).directory).locked("seed-44")
+    held.__enter__()
+    waits: list[float] = []
+
+    def release(seconds: float) -> None:
+        waits.append(seconds)
+        held.__exit__(None, None, None)
+
+    monkeypatch.setattr("hc_lens.sweep.worker.time.sleep", release)
+    work(board.run.path)
+    assert len(waits) == 1
+    assert states(board) == ["done", "done"]
+
+
+def test_a_planned_sweep_stays_as_it_was_planned(source: Source, tmp_path: Path) -> None:
+    board = planned(source, tmp_path)
+    spec = SWEEP.spec([source], tmp_path)
+    again = Board.create(tmp_path / "sweep", spec, plan(replace(SWEEP, seeds_per_job=2), [source], tmp_path, 1))
+    assert again.names == board.names
+    with pytest.raises(RunError, match="another specification: seeds"):
+        planned(source, tmp_path, replace(SWEEP, seeds=(42,)))
+    with pytest.raises(RunError, match="not a 'sweep'"):
+        Board.open(board.run.path / "jobs" / board.names[0])
+    with pytest.raises(ValueError, match="at least one job"):
+        Board.create(tmp_path / "empty", {}, [])
+
+
+def test_jobs_in_one_call_end_in_an_error_that_names_them(source: Source, tmp_path: Path) -> None:
+    (job, *_) = jobs(source, tmp_path)
+    bad = replace(job, means=tmp_path / "file")
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(SweepError, match=r"seed 42: .*file is a file"):
+        run_jobs(tmp_path, [bad], Pool())
+    (tmp_path / "file").unlink()
+    run_jobs(tmp_path, [bad], Pool())
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=20, unique=True), st.integers(1, 9), st.integers(1, 9))
+def test_seeds_are_split_evenly_among_the_workers(chosen: list[int], n_jobs: int, workers: int) -> None:
+    parts = split(chosen, n_jobs, workers)
+    assert [seed for part in parts for seed in part] == chosen
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert len(parts) == min(len(chosen), -(-workers // n_jobs))
+
+
+@pytest.mark.parametrize("field", ["workers", "threads"])
+def test_pools_need_at_least_one(field: str) -> None:
+    with pytest.raises(ValueError, match=f"{field}: must be at least 1, got 0"):
+        Pool(**{field: 0})
+
+
+def test_a_stored_task_is_the_same_task(tmp_path: Path) -> None:
+    task = small_task()
+    place = save_task(task, tmp_path / "task")
+    assert load_stored_task(place) == task
+    save_task(task, place)
+    with pytest.raises(RunError, match="holds another task"):
+        save_task(replace(task, ood={}), place)
+    told = json.loads((place / "task.json").read_text())
+    told["splits"][0]["label_names"] = ["a", "b"]
+    (place / "task.json").write_text(json.dumps(told))
+    with pytest.raises(RunError, match="does not hold a task"):
+        load_stored_task(place)
+    (place / "task.json").unlink()
+    with pytest.raises(RunError, match=r"task\.json"):
+        load_stored_task(place)

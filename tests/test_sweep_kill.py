@@ -1,0 +1,189 @@
+"""Workers killed with SIGKILL at random moments, two at once: the sweep ends with the bits of an undisturbed one.
+
+HC_LENS_KILLS sets how many kills there are.
+"""
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from hc_lens.atomic import read_tensors
+from hc_lens.pruning.training import STRETCH, GateTraining
+from hc_lens.sweep import Board, Pool, Source, require_done, sweep_results
+from hc_lens.sweep.board import worker_of
+from hc_lens.sweep.worker import work
+from tests.sweeping import LONG, SWEEP, finetuned_source, jobs, planned
+
+KILLS = int(os.environ.get("HC_LENS_KILLS", "20"))
+
+# Workers are forked from a server that has imported everything: fresh processes without seconds of imports.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["hc_lens.sweep.worker", "hc_lens.models.classifier", "tests.test_sweep_kill"])
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return finetuned_source(tmp_path_factory.mktemp("finetuned"))
+
+
+def worked(directory: Path, log: Path) -> None:
+    """What a worker process does, with a note of every training step that it takes."""
+    step = GateTraining.step
+
+    def noted(self: GateTraining) -> None:
+        with log.open("a") as file:
+            file.write(f"{os.getpid()} {self.config.sparsity} {self._noise_streams[0].initial_seed()} {self.taken}\n")
+        step(self)
+
+    GateTraining.step = noted  # type: ignore[method-assign]
+    work(directory, threads=1, device=torch.device("cpu"), every=0.0)
+
+
+def start(directory: Path, log: Path) -> BaseProcess:
+    """A worker on its way."""
+    process = _FORKS.Process(target=worked, args=(directory, log))
+    process.start()
+    return process
+
+
+def bits(board: Board) -> dict[str, torch.Tensor]:
+    """The trained gates of every job."""
+    found: dict[str, torch.Tensor] = {}
+    for name in board.names:
+        directory = board.read(name).directory
+        for file in sorted((directory / "gates").glob("*.safetensors")):
+            found[f"{directory.name}/{file.name}"] = read_tensors(file)["log_alpha"]
+    return found
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_at_random_ends_with_the_same_bits(source: Source, tmp_path: Path) -> None:
+    undisturbed = planned(source, tmp_path / "undisturbed", LONG)
+    worker = start(undisturbed.run.path, tmp_path / "undisturbed.log")
+    worker.join()
+    require_done(undisturbed.states())
+    steps = len((tmp_path / "undisturbed.log").read_text().splitlines())
+
+    board, log, dice = planned(source, tmp_path / "killed", LONG), tmp_path / "killed.log", random.Random(0)
+    log.touch()
+    kills = 0
+    while any(state.state != "done" for state in board.states()):
+        assert not [state for state in board.states() if state.state == "failed"]
+        workers = [start(board.run.path, log) for _ in range(2)]
+        if kills < KILLS:
+            time.sleep(dice.uniform(0.0, 4.0))
+            for each in workers:
+                if each.is_alive():
+                    os.kill(each.pid or 0, signal.SIGKILL)
+                    kills += 1
+        for each in workers:
+            each.join()
+    assert kills >= min(KILLS, 1)
+
+    expected, found = bits(undisturbed), bits(board)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    pd.testing.assert_frame_equal(sweep_results(undisturbed), sweep_results(board), check_exact=True)
+    _require_little_lost(log, kills, steps)
+
+
+def _require_little_lost(log: Path, kills: int, steps: int) -> None:
+    """At most one checkpoint interval is repeated for each kill, and no two processes took the same step twice at once."""
+    taken = [line.split() for line in log.read_text().splitlines() if line.count(" ") == 3]
+    times = Counter((sparsity, seed, step) for _, sparsity, seed, step in taken)
+    repeated = sum(times.values()) - len(times)
+    assert len(times) == steps, "every step was taken"
+    assert repeated <= kills * STRETCH
+    for sparsity, seed in {(sparsity, seed) for _, sparsity, seed, _ in taken}:
+        run = [(pid, int(step)) for pid, s, g, step in taken if (s, g) == (sparsity, seed)]
+        pids = [pid for i, (pid, _) in enumerate(run) if i == 0 or run[i - 1][0] != pid]
+        assert len(pids) == len(set(pids)), "one process after the other, never in turn"
+
+
+def test_two_workers_share_a_sweep_and_do_nothing_twice(source: Source, tmp_path: Path) -> None:
+    board, log = planned(source, tmp_path, SWEEP), tmp_path / "steps.log"
+    workers = [start(board.run.path, log) for _ in range(2)]
+    for each in workers:
+        each.join()
+        assert each.exitcode == 0
+    require_done(board.states())
+    taken = [tuple(line.split()[1:]) for line in log.read_text().splitlines()]
+    assert len(taken) == len(set(taken)) == sum(config.steps for config in SWEEP.configs) * len(SWEEP.seeds)
+
+
+@pytest.mark.slow
+def test_the_pool_replaces_a_worker_that_is_killed_and_records_its_job(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = planned(source, tmp_path, LONG)
+    killed: list[int] = []
+    sleep = time.sleep
+
+    def kill_the_first(seconds: float) -> None:
+        sleep(seconds)
+        for name in board.names:
+            pid = worker_of(board.job(name))
+            if pid is not None and not killed:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
+    monkeypatch.setattr("hc_lens.sweep.pool.time.sleep", kill_the_first)
+    found = Pool(workers=2, device="cpu").run(board)
+    assert sorted(state.state for state in found) == ["done", "done", "done", "failed"]
+    (failed,) = [state for state in found if state.state == "failed"]
+    assert failed.reason == "its worker was killed by SIGKILL (out of memory?)"
+    board.retry()
+    require_done(Pool(workers=2, device="cpu").run(board))
+
+
+@pytest.mark.slow
+def test_workers_end_with_the_process_that_started_them(source: Source, tmp_path: Path) -> None:
+    board = planned(source, tmp_path, LONG)
+    parent = _FORKS.Process(target=_pool, args=(board.run.path,))
+    parent.start()
+    while not (pids := [pid for name in board.names if (pid := worker_of(board.job(name))) is not None]):
+        time.sleep(0.1)
+    os.kill(parent.pid or 0, signal.SIGKILL)
+    parent.join()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert "running" not in [state.state for state in board.states()]
+
+
+def _pool(directory: Path) -> None:
+    Pool(workers=2, device="cpu").run(Board.open(directory))
+
+
+def test_a_full_disk_is_reported(source: Source, tmp_path: Path) -> None:
+    """Results on a real file system of two megabytes, where this machine lets one be mounted."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small file system: {mounted.stderr.strip()}")
+    try:
+        board = Board.create(tmp_path / "sweep", SWEEP.spec([source], tmp_path), jobs(source, small))
+        free = shutil.disk_usage(small).free
+        (small / "filler").write_bytes(b"0" * (free - 40_000))
+        work(board.run.path, device=torch.device("cpu"))
+        assert {state.state for state in board.states()} == {"failed"}
+        assert "No space left on device" in board.states()[0].reason
+        (small / "filler").unlink()
+        board.retry()
+        work(board.run.path, device=torch.device("cpu"))
+        require_done(board.states())
+    finally:
+        subprocess.run(["umount", "--lazy", str(small)], check=True)  # files read by mmap may still be open
