@@ -34,6 +34,7 @@ COMMANDS = MappingProxyType(
         "effective-size": Command("effective_size", "the smallest faithful subnetwork of every checkpoint, ID and OOD"),
         "emergence": Command("emergence", "when the core is there: its recall at every checkpoint, against the onset"),
         "compare": Command("compare", "two pruning runs or more: shared core, similarity of heads, accuracy differences"),
+        "export": Command("export", "one subnetwork as a model of its own, smaller and faster, or for transformers"),
         "report": Command("report", "one self-contained HTML page, and markdown, from a run directory"),
         "show": Command("show", "what a run directory holds: its kind, its configuration, its headline numbers"),
     }

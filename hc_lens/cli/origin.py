@@ -74,8 +74,11 @@ class Origin:
             FileNotFoundError, ValueError: as `load_model` and `load_task`.
         """
         task = self.task.load()
-        source = minilm_directory() if self.model == "minilm" else self.model
-        return load_model(source, device=device), task
+        return self.load_classifier(device), task
+
+    def load_classifier(self, device: torch.device) -> Classifier:
+        """The model alone; raises as `load_model`."""
+        return load_model(minilm_directory() if self.model == "minilm" else self.model, device=device)
 
 
 def _stored(run: Run) -> dict[str, object]:
