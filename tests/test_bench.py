@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig
 
-from experiments.bench import batches, import_time, memory, prune_step
+from experiments.bench import batches, import_time, masks, memory, prune_step
+from experiments.bench.arithmetic import step_flops
+from experiments.bench.masks import overlap
 from experiments.bench.timing import Cost, medians, ratio
 from experiments.bench.workloads import Floor, OurStep, Published, bert
 from hc_lens.data import Encoded
@@ -47,7 +50,8 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> Encoded:
 
 def test_prune_step_reports_ratios_threads_and_machine(pairs, monkeypatch):
     monkeypatch.setattr(batches, "drawn_pairs", lambda vocab: pairs)
-    setting = prune_step.Setting(batches=2, rounds=2, batch=8, hf_config=small(dropout=0.1))
+    monkeypatch.setattr(prune_step, "mask_change", lambda train, prune: {"steps": [train, prune]})
+    setting = prune_step.Setting(batches=2, rounds=2, batch=8, hf_config=small(dropout=0.1), mask_steps=(2, 3))
     found = json.loads(prune_step.measure(setting, quick=True).splitlines()[-1])
     assert found["bench"] == "prune_step"
     assert found["quick"] is True
@@ -56,8 +60,16 @@ def test_prune_step_reports_ratios_threads_and_machine(pairs, monkeypatch):
         assert found["wall"][name] > 0
     assert found["threads"] == torch.get_num_threads()
     assert found["machine"]
-    assert found["examples"] == {"published": 16, "ours": 32, "floor": 32, "ours_bf16": 32, "floor_bf16": 32}
+    examples = {name: n for name, n in found["examples"].items() if "gemm" not in name}
+    assert examples == {"published": 16, "ours": 32, "floor": 32, "ours_bf16": 32, "floor_bf16": 32}
     assert set(found["cpu_seconds_per_example"]) == set(found["examples"])
+    for clock in ("cpu", "wall"):
+        assert 0 < found["share_of_gemm_peak"][clock]["fp32"] < 1
+    for kind in ("fp32", "bf16"):
+        assert 0 < sum(found["profile"][kind].values()) <= 1.01
+        assert found["share_of_gemm_peak"]["wall"][kind] > 0
+    assert set(found["gemm_gflops"]) == {"gemm", "gemm_bf16"}
+    assert found["masks"] == {"steps": [2, 3]}
     assert found["rounds"] == 2
     assert "random tokens" in found["lengths"]
     assert found["layers"] == 2
@@ -110,6 +122,39 @@ def test_our_step_starts_from_a_teacher_that_is_already_computed(pairs):
         ours.run()
     assert ours.training.taken == 2
     assert len(forwards) == 2, "one forward pass a step: the teacher's is done"
+
+
+@pytest.mark.parametrize("kind", ["fp32", "bf16"])
+def test_counted_operations_are_those_of_a_step(pairs, kind):
+    """The formula against torch's own count of a real step, but for the head and the gates that it leaves out.
+
+    On the CPU torch does not count its fused attention: all of it in fp32, the first block's forward in bf16.
+    """
+    config = small()
+    config.num_hidden_layers, config.hidden_size, config.intermediate_size = 3, 64, 128
+    model = load_model(hf_model=bert(attention="sdpa", config=config))
+    rows = batches.epoch(pairs.lengths, 8)[:1]
+    ours = OurStep(model, pairs, rows, kind, 1, ActivationMeans.collect(model, pairs))
+    with ours.ready(), FlopCounterMode(display=False) as counter:
+        ours.run()
+    width = int(batches.widths(rows, pairs.lengths))
+    matrices, attention = step_flops(config, 8, width)
+    counted = matrices if kind == "fp32" else matrices + attention - 8 * 4 * width**2 * 64
+    assert counter.get_total_flops() == pytest.approx(counted, rel=0.003)
+
+
+@pytest.mark.slow
+def test_masks_of_both_precisions_are_compared_with_those_of_other_seeds():
+    found = masks.mask_change(300, 100)
+    for name in ("fp32_bf16", "fp32_seeds", "bf16_seeds"):
+        assert 0 < found[name] <= 1
+    assert found["fp32_bf16"] > found["fp32_seeds"], "the same seed in another precision is nearer than another seed"
+
+
+def test_overlap_of_masks_counts_kept_units():
+    one, other = torch.tensor([[True, True, False]]), torch.tensor([[True, False, True]])
+    assert overlap(one, other) == pytest.approx(1 / 3)
+    assert overlap(one, one) == overlap(~one & one, ~one & one) == 1
 
 
 def test_typical_batches_stand_for_the_epoch():

@@ -2,9 +2,8 @@
 
 `python -m experiments.bench.ablation_sweep [--quick]`; the last line is JSON. An example is one row under one ablation. `ours`
 is `hc_lens.ablate` of every head, exact, its pass over the full model included. `naive` is what a user of TransformerLens would
-write, `run_with_hooks` for each head and batch without gradients; `naive_fused` is the same loop under our fused inference. Both
-loops cost the same for every head, so that at BERT-base size one head per layer stands for all. `estimate` is
-`first_order_effects`.
+write, `run_with_hooks` for each head and batch without gradients; `naive_fused` is that loop under our fused inference. Every
+head costs a loop the same, so that at BERT-base size one head per layer stands for all. `estimate` is `first_order_effects`.
 """
 
 from collections.abc import Sequence
