@@ -13,7 +13,7 @@ from hc_lens.cli.grid import GridChoice
 from hc_lens.cli.options import Common, TaskChoice, parse
 from hc_lens.cli.origin import Origin
 from hc_lens.data.stored import save_task
-from hc_lens.runs import Run, RunError, digest
+from hc_lens.runs import Run, digest
 from hc_lens.sweep import (
     Board,
     JobState,
@@ -88,6 +88,8 @@ def _opened(runs: Sequence[Path]) -> Board | None:
 def _planned(args: Arguments, workers: int) -> Board:
     if not args.runs:
         raise ValueError("no FINETUNED given: name fine-tuning runs, or the directory of a sweep (see hc-lens sweep --help)")
+    if args.status and args.common.out is not None:
+        return Board.open(args.common.out)
     sparsities = args.grid.ascending()
     configs = tuple(args.grid.config(sparsity) for sparsity in sparsities)
     config = SweepConfig(
@@ -101,8 +103,8 @@ def _planned(args: Arguments, workers: int) -> Board:
     sources = [source for finetuned in args.runs for source in _sources(finetuned, args, store)]
     spec = config.spec(sources, store)
     directory = args.common.out or store / f"sweep-{digest(spec)[:12]}"
-    if args.status and not (directory / "run.json").exists():
-        raise RunError(f"{directory} does not exist: this sweep was not planned yet; leave --status out to start it")
+    if args.status:
+        return Board.open(directory)
     return Board.create(directory, spec, plan(config, sources, store, workers))
 
 
@@ -118,12 +120,22 @@ def _sources(finetuned: Path, args: Arguments, store: Path) -> list[Source]:
 def _show(board: Board) -> None:
     """Where the jobs stand, and what those that are done have found."""
     states = board.states()
+    _store_origins(board, states)
     output.table(board.table(), "jobs")
     results = sweep_results(board)
     if not results.empty:
         output.keep(results, board.run.path, "results")
         output.table(_means(results), "mean accuracy over cases and seeds")
     output.headline(board.run.path, _headline(states))
+
+
+def _store_origins(board: Board, states: Sequence[JobState]) -> None:
+    """Let other commands read the runs that pruned a final model: they find model and task by the origin beside a run."""
+    for job in (board.read(state.name) for state in states if state.state == "done"):
+        run, finetuned = Run.open(job.directory), job.source.model.parent
+        final = chosen_checkpoints(finetuned)[-1] == job.source.checkpoint
+        if final and run.kind == "prune" and not run.file("origin", "json").exists():
+            Origin.find(str(finetuned), TaskChoice()).store(run)
 
 
 def _means(results: pd.DataFrame) -> pd.DataFrame:
