@@ -17,7 +17,7 @@ from hc_lens.accumulate import Accumulator, accumulate
 from hc_lens.atomic import write_tensors
 from hc_lens.forward import Inputs, inputs_of, shape_of
 from hc_lens.hooks import Edit, HookedModel, HookFunction, mlp_point, positionwise, z_point
-from hc_lens.models import fingerprint
+from hc_lens.models import Classifier, fingerprint
 from hc_lens.units import Head, Unit, require_in_model
 
 Ablation = Literal["mean", "position", "zero", "resample"]
@@ -88,11 +88,14 @@ class ActivationMeans:
 
         Raises:
             ValueError: for an unknown kind, or `max_rows` below 1.
+            MeansError: for a compact model, some of whose units are gone.
         """
         if kind not in get_args(Ablation):
             raise ValueError(f"ablation kind must be one of {list(get_args(Ablation))}, got {kind!r}")
         if max_rows is not None and max_rows < 1:
             raise ValueError(f"max_rows must be at least 1 or None, got {max_rows}")
+        if isinstance(model, Classifier) and model.remains is not None:
+            raise MeansError("this is a compact model, some of whose units are gone: collect the means of the whole model")
         encoded = inputs_of(model, data, max_length)
         rows = range(min(len(encoded), max_rows or len(encoded)))
         n_layers = shape_of(model).n_layers

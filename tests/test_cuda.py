@@ -7,15 +7,17 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from transformers import BertConfig, GPT2Config
+from transformers import BertConfig, GPT2Config, LlamaConfig
 
 from hc_lens.data import Encoded
+from hc_lens.forward import inference
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import predict
-from hc_lens.models import fingerprint, new_model
+from hc_lens.models import fingerprint, load_compact, new_model
 from hc_lens.pruning import GateTraining, PruneConfig, prune
 from hc_lens.pruning.objective import kl_to_full
 from hc_lens.pruning.training import HISTORY, data_order
+from hc_lens.subnetwork import Subnetwork
 
 pytestmark = pytest.mark.cuda
 
@@ -186,3 +188,24 @@ def test_a_bert_base_step_equals_the_cpus():
         losses.append(training.history[0, 0, HISTORY.index("loss")].item())
     assert losses[0] > 1e-4
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("config", [bert_config(), gpt2_config(), "grouped"], ids=["bert", "gpt2", "llama"])
+def test_a_compact_model_answers_as_the_gated_one_and_comes_back_from_disk(config, tmp_path):
+    """A block without heads, one without MLP, and, in Llama, groups of queries that lost different numbers of heads."""
+    if config == "grouped":
+        sizes = {"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16}
+        config = LlamaConfig(
+            vocab_size=40, hidden_size=32, intermediate_size=64, initializer_range=0.3, pad_token_id=0, **sizes
+        )
+    model, data = new_model(config, labels=3, device="cuda"), rows()
+    mask = torch.tensor([[1, 0, 1, 1, 1], [0, 0, 0, 0, 1], [1, 1, 0, 1, 0]], dtype=torch.bool)
+    sub = Subnetwork(mask, ActivationMeans.collect(model, data))
+    expected = predict(model, data, edits=sub.edits())
+    compact = sub.compact(model)
+    assert next(compact.parameters()).is_cuda
+    loaded = load_compact(sub.export(tmp_path / "small", model), device="cuda")
+    for each in (compact, loaded):
+        torch.testing.assert_close(predict(each, data), expected, atol=1e-4, rtol=0)
+        with inference(each, "bf16", narrow=True):
+            assert torch.isfinite(each(data.batch(range(8)))).all()

@@ -186,6 +186,12 @@ def test_means_that_are_not_one_constant_per_unit_are_refused_by_name(kind: str)
         Subnetwork(random_mask("bert"), means("bert", kind)).compact(model("bert"))
 
 
+def test_a_compact_model_has_no_means_and_so_no_subnetworks_of_its_own() -> None:
+    compact = Subnetwork(random_mask("bert"), means("bert")).compact(model("bert"))
+    with pytest.raises(MeansError, match="some of whose units are gone"):
+        ActivationMeans.collect(compact, torch.randint(3, 30, (6, 13)))
+
+
 def test_another_model_and_a_model_without_head_are_refused() -> None:
     with pytest.raises(MeansError, match="another model"):
         Subnetwork(random_mask("bert"), means("bert")).compact(model("roberta"))

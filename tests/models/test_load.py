@@ -209,9 +209,7 @@ class TestBadSources:
             new_model(config(family, **changes))
 
     def test_biases_that_cannot_be_expressed(self) -> None:
-        with pytest.raises(
-            ValueError, match=r"llama with mlp_bias=True .*only where .*0.mlp.gate_proj.bias is zero"
-        ):
+        with pytest.raises(ValueError, match=r"llama with mlp_bias=True .*only where .*0.mlp.gate_proj.bias is zero"):
             load_model(hf_model=transformers_model("llama", mlp_bias=True))
         assert new_model(config("llama", mlp_bias=True)).hf_config.mlp_bias  # zero as transformers initialises them
 
