@@ -35,6 +35,12 @@ Axis names (jaxtyping; a starred name stands for any number of axes):
 | `other_run`              | the subnetworks of a second set, compared with those of the first (`run`)  |
 | `group`                  | sets of units whose ablations are compared                                 |
 | `value`, `other`         | two samples of numbers whose means are compared                            |
+| `residue`                | numbers modulo a prime: what goes into a network of modular arithmetic     |
+| `log`                    | those of them that have a discrete logarithm, in its order                 |
+| `frequency`              | of a discrete Fourier transform over one of these, 0 upwards               |
+| `neuron`                 | hidden neurons of such a network                                           |
+| `term`                   | the numbers that go into it at once                                        |
+| `pair`                   | pairs of numbers, or of those trained on; `train`, `test`: the two parts   |
 | `*sample`                | none, positions, or pooled samples: see `ActivationMeans.kind`             |
 | `*gates`                 | gates of any shape, each on its own                                        |
 | `*runs`                  | gates of one run (no axis) or of several                                   |
