@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from experiments.bench import ablation_sweep, batches
+from experiments.bench import ablation_sweep, batches, parallel_seeds
 from experiments.bench.workloads import bert
 from hc_lens.data import Encoded
 from hc_lens.models import load_model
@@ -42,3 +42,19 @@ def test_the_loops_give_the_same_logits(pairs: Encoded) -> None:
     ablated = torch.stack([torch.from_numpy(values["metric"]) for values in ways["ours"].found.ablated.values()])
     torch.testing.assert_close(ways["naive_fused"].logits, ways["naive"].logits, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(ablated, ways["naive"].logits[:, :, 0], atol=1e-5, rtol=1e-5)
+
+
+def test_parallel_seeds_reports_both_models_and_the_same_masks(pairs: Encoded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "drawn_pairs", lambda vocab: pairs)
+    setting = parallel_seeds.Setting(seeds=2, steps=3, base_steps=2, budgets=(0.2, 0.001), rounds=1, hf_config=small())
+    found = json.loads(parallel_seeds.measure(setting, quick=True).splitlines()[-1])
+    assert (found["bench"], found["quick"], found["seeds"]) == ("parallel_seeds", True, 2)
+    for name, steps in (("embedded", 3), ("bert_base", 2)):
+        assert found[name]["together_over_alone"] > 0
+        assert found[name]["wall_together_over_alone"] > 0
+        assert found[name]["same_masks"] is True
+        assert found[name]["steps"] == steps
+    if found["budgets"] is not None:
+        assert [row["memory_gib"] for row in found["budgets"]] == [0.001, 0.2]
+        assert found["budgets"][0]["runs_together"] == 1
+        assert found["budgets"][1]["runs_together"] > 1
