@@ -39,6 +39,7 @@ Axis names (jaxtyping; a starred name stands for any number of axes):
 | `log`                    | those of them that have a discrete logarithm, in its order                 |
 | `frequency`              | of a discrete Fourier transform over one of these, 0 upwards               |
 | `neuron`                 | hidden neurons of such a network                                           |
+| `place`                  | points along the circle that its cosines run around: residues or logs      |
 | `term`                   | the numbers that go into it at once                                        |
 | `pair`                   | pairs of numbers, or of those trained on; `train`, `test`: the two parts   |
 | `*sample`                | none, positions, or pooled samples: see `ActivationMeans.kind`             |
