@@ -77,7 +77,7 @@ def split_pairs(pairs: Pairs, alpha: float, seed: int) -> PairSplit:
     n_train = int(alpha * len(pairs)) if 0 < alpha < 1 else 0
     if not 0 < n_train < len(pairs):
         raise ValueError(
-            f"alpha, the share of the {len(pairs)} pairs trained on, must be in (0, 1) and leave pairs on both sides, got {alpha}"
+            f"alpha, the share of {len(pairs)} pairs trained on, must be in (0, 1) and leave some on both sides, got {alpha}"
         )
     order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
     return PairSplit(order[:n_train].sort().values, order[n_train:].sort().values)

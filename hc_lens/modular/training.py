@@ -1,0 +1,186 @@
+"""Training a network on pairs modulo a prime with AdamW, by default on all of them at every step, into a run directory.
+
+The run (`hc_lens.runs`) holds weights in `checkpoints/step-000500.safetensors`, what was measured in `metrics.jsonl`, and,
+until it has finished, the optimizer's state at the newest checkpoint in `resume.safetensors`.
+"""
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int, Num
+from torch import Tensor
+from torch.nn import functional
+
+from hc_lens.forward import mode
+from hc_lens.modular.networks import Network, answers
+from hc_lens.progress import progress
+from hc_lens.runs import Run
+from hc_lens.train import TrainingError
+from hc_lens.train.checkpoints import checkpoint_of, keep, resume
+
+LossName = Literal["mse", "cross_entropy"]
+"""Mean squared error to one-hot answers, over all entries, or cross-entropy."""
+
+Measure = Callable[[Network], Mapping[str, float | None]]
+"""What is logged along the way, in eval mode and without gradients: values by name, None where there is none."""
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """How to train, with decoupled weight decay (Adam's L2 penalty of the same strength learns nothing).
+
+    Attributes:
+        batch_size: pairs in a step, each pair once per pass over them in an order drawn from `seed`; None: all at every step.
+        measure_every, checkpoint_every: steps between two measurements, and between two checkpoints (None: at the end only).
+        seed: of the order of the pairs and of dropout.
+
+    Raises:
+        ValueError: if a field is out of its range.
+    """
+
+    steps: int = 1_000
+    lr: float = 0.01
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.98)
+    loss: LossName = "mse"
+    batch_size: int | None = None
+    measure_every: int = 10
+    checkpoint_every: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "measure_every", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if not self.lr > 0:
+            raise ValueError(f"lr must be positive, got {self.lr}")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
+        if self.loss not in get_args(LossName):
+            raise ValueError(f"loss must be one of {list(get_args(LossName))}, got {self.loss!r}")
+
+    @property
+    def checkpoint_steps(self) -> list[int]:
+        """The steps after which weights are kept: every `checkpoint_every`, and the last."""
+        every = self.checkpoint_every or self.steps
+        return [*range(every, self.steps, every), self.steps]
+
+
+def targets_of(labels: Int[Tensor, " pair"], p: int, loss: LossName) -> Num[Tensor, "pair *output"]:
+    """What a loss compares answers with, made once: one-hot rows, or the labels themselves."""
+    return functional.one_hot(labels, p).float() if loss == "mse" else labels
+
+
+def loss_of(logits: Float[Tensor, "batch residue"], targets: Num[Tensor, "batch *output"]) -> Float[Tensor, ""]:
+    """The mean loss of answers to these targets, of whichever kind they are."""
+    if targets.is_floating_point():
+        return functional.mse_loss(logits, targets)
+    return functional.cross_entropy(logits, targets)
+
+
+def fit(
+    model: Network,
+    numbers: Int[Tensor, "pair term"],
+    labels: Int[Tensor, " pair"],
+    p: int,
+    config: FitConfig,
+    run: Run,
+    measure: Measure,
+) -> pd.DataFrame:
+    """Train all weights and return what was measured: a row at step 0, every `measure_every` and the end, `loss` included.
+
+    The model ends with the weights of the last step. A run that was killed goes on from its newest checkpoint, bit-equal to one
+    never stopped (same versions and threads); a finished one is only loaded.
+
+    Raises:
+        TrainingError: if the loss is not finite, naming the step.
+        RunError: if the run is damaged or in use.
+    """
+    with run.locked():
+        if run.finished:
+            checkpoint_of(run, config.steps).load_into(model)
+        else:
+            _Fit(run, model, numbers, targets_of(labels, p, config.loss), config, measure).finish()
+    return run.metrics()
+
+
+@contextmanager
+def denormals_flushed() -> Generator[None, None, None]:
+    """Weights that decay has killed become denormal numbers, which are many times slower to compute with: take them as zero."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """One call of `fit`: everything that stays the same over its steps."""
+
+    run: Run
+    model: Network
+    numbers: Int[Tensor, "pair term"]
+    targets: Num[Tensor, "pair *output"]
+    config: FitConfig
+    measure: Measure
+
+    def finish(self) -> None:
+        config = self.config
+        with ExitStack() as stack:
+            stack.enter_context(mode(self.model, training=True))
+            stack.enter_context(torch.random.fork_rng([]))
+            stack.enter_context(denormals_flushed())
+            torch.manual_seed(config.seed)
+            optimizer = torch.optim.AdamW(
+                self.model.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
+            )
+            start = resume(self.run, self.model, optimizer)
+            if start == 0:
+                self._log(0)
+            advance = stack.enter_context(progress("training", config.steps - start))
+            for end in config.checkpoint_steps:
+                for step in range(start, end):
+                    self._step(optimizer, step)
+                    advance()
+                    if (step + 1) % config.measure_every == 0 or step + 1 == config.steps:
+                        self._log(step + 1)
+                if end > start:
+                    keep(self.run, self.model, optimizer, end)
+                    start = end
+        for weight in self.model.parameters():
+            weight.grad = None
+        self.run.finish()
+        self.run.file("resume", "safetensors").unlink(missing_ok=True)  # nothing resumes a finished run
+
+    def _step(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        loss = self._loss(_rows(len(self.targets), self.config, step))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def _loss(self, rows: Int[Tensor, " batch"] | slice) -> Float[Tensor, ""]:
+        return loss_of(answers(self.model, self.numbers[rows]), self.targets[rows])
+
+    @torch.no_grad()
+    def _log(self, step: int) -> None:
+        with mode(self.model, training=False):
+            loss = float(self._loss(slice(None)))
+            if not math.isfinite(loss):
+                raise TrainingError(f"the loss is {loss} at step {step} of {self.config.steps}; lower lr ({self.config.lr})")
+            self.run.log({"step": step, "loss": loss, **self.measure(self.model)})
+
+
+def _rows(n: int, config: FitConfig, step: int) -> Int[Tensor, " batch"] | slice:
+    """The pairs of a step: all, or the next `batch_size` of this pass over them."""
+    if config.batch_size is None or config.batch_size >= n:
+        return slice(None)  # a view of the data, no copy
+    epoch, place = divmod(step, n // config.batch_size)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(config.seed * 1_000_003 + epoch))
+    return order[place * config.batch_size : (place + 1) * config.batch_size]
