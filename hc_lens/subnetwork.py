@@ -14,7 +14,7 @@ from torch import Tensor
 from hc_lens.atomic import write_tensors
 from hc_lens.hooks import Edit, HookedModel, HookFunction
 from hc_lens.means import ActivationMeans
-from hc_lens.models import Classifier, Cut, compacted, pays, save_compact, zeroed
+from hc_lens.models import Classifier, Cut, compacted, compacting_pays, save_compact, zeroed
 from hc_lens.provenance import Provenance
 from hc_lens.units import Head, Mlp, Unit, require_in_model
 
@@ -121,7 +121,11 @@ class Subnetwork:
 
         `model` must have passed `require_model`, which is not repeated here.
         """
-        if not isinstance(model, Classifier) or not self.means.positionwise or not pays(model, self._cut.units, tokens):
+        if (
+            not isinstance(model, Classifier)
+            or not self.means.positionwise
+            or not compacting_pays(model, self._cut.units, tokens)
+        ):
             return None
         return compacted(model, self._cut, self._origin)
 

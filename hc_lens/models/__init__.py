@@ -2,7 +2,7 @@
 
 from hc_lens.models.architecture import Architecture, DropoutRates
 from hc_lens.models.classifier import Classifier, DecoderClassifier, EncoderClassifier, Remains
-from hc_lens.models.compact import Cut, compacted, pays, zeroed
+from hc_lens.models.compact import Cut, compacted, compacting_pays, zeroed
 from hc_lens.models.compact_files import load_compact, save_compact
 from hc_lens.models.export import save_pretrained
 from hc_lens.models.families import SUPPORTED
@@ -22,13 +22,13 @@ __all__ = [
     "Remains",
     "TokenBatch",
     "compacted",
+    "compacting_pays",
     "fingerprint",
     "fused",
     "load_compact",
     "load_model",
     "minilm_directory",
     "new_model",
-    "pays",
     "save_compact",
     "save_pretrained",
     "zeroed",

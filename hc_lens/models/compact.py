@@ -61,7 +61,7 @@ def zeroed(model: Classifier, cut: Cut) -> Classifier:
     return _filled(skeleton(model.architecture, config, model.label_names, model.tokenizer, model.cfg.dtype), model, weights)
 
 
-def pays(model: Classifier, units: frozenset[Unit], tokens: int) -> bool:
+def compacting_pays(model: Classifier, units: frozenset[Unit], tokens: int) -> bool:
     """Whether a compact model with these units saves more time over `tokens` tokens than building it takes.
 
     Never while hooks listen in `model`: a compact model would not have them.
@@ -131,38 +131,44 @@ def _cut_weights(state: Mapping[str, Tensor], cut: Cut, cutting: _Cutting) -> di
     weights = dict(state)
     n_layers, n_heads, _ = cut.head.shape
     for layer in range(n_layers):
-        attn, mlp = f"blocks.{layer}.attn", f"blocks.{layer}.mlp"
         heads = _heads_left(cut.units, layer, n_heads)
         if not heads.all():
-            weights[f"{attn}.b_O"] = _with_constants(state[f"{attn}.b_O"], state[f"{attn}.W_O"], ~heads, cut.head[layer])
-            mark = "" if f"{attn}.W_K" in state else "_"
-            groups = heads.view(len(state[f"{attn}.{mark}W_K"]), -1).any(1)
-            for name, stays in [(name, heads) for name in _OF_HEADS] + [(mark + name, groups) for name in _OF_GROUPS]:
-                tensor = state[f"{attn}.{name}"]
-                weights[f"{attn}.{name}"] = cutting(tensor, 0, stays.to(tensor.device))
+            weights |= _cut_attention(state, f"blocks.{layer}.attn", heads, cut.head[layer], cutting)
         if Mlp(layer) not in cut.units:
-            for name, axis in _HIDDEN_AXIS.items():
-                if (tensor := state.get(f"{mlp}.{name}")) is not None:
-                    one = torch.arange(tensor.shape[axis], device=tensor.device) == 0  # see _shrink_mlp
-                    weights[f"{mlp}.{name}"] = torch.zeros_like(cutting(tensor, axis, one))
-            weights[f"{mlp}.b_out"] = cut.mlp[layer].to(state[f"{mlp}.b_out"])
+            weights |= _cut_mlp(state, f"blocks.{layer}.mlp", cut.mlp[layer], cutting)
     return weights
+
+
+def _cut_attention(
+    state: Mapping[str, Tensor],
+    attn: str,
+    heads: Bool[Tensor, " head"],
+    stand_ins: Float[Tensor, "head d_head"],
+    cutting: _Cutting,
+) -> dict[str, Tensor]:
+    mark = "" if f"{attn}.W_K" in state else "_"
+    groups = heads.view(len(state[f"{attn}.{mark}W_K"]), -1).any(1)
+    staying = {**dict.fromkeys(_OF_HEADS, heads), **{f"{mark}{name}": groups for name in _OF_GROUPS}}
+    W_O, b_O = state[f"{attn}.W_O"], state[f"{attn}.b_O"]
+    gone = ~heads.to(W_O.device)
+    always = torch.einsum("hd,hdm->m", stand_ins.to(W_O.device)[gone].float(), W_O[gone].float())
+    cut = {f"{attn}.{name}": cutting(state[f"{attn}.{name}"], 0, stays.to(W_O.device)) for name, stays in staying.items()}
+    return {**cut, f"{attn}.b_O": (b_O + always).to(b_O.dtype)}
+
+
+def _cut_mlp(
+    state: Mapping[str, Tensor], mlp: str, stand_in: Float[Tensor, " d_model"], cutting: _Cutting
+) -> dict[str, Tensor]:
+    cut = {f"{mlp}.b_out": stand_in.to(state[f"{mlp}.b_out"])}
+    for name, axis in _HIDDEN_AXIS.items():
+        if (tensor := state.get(f"{mlp}.{name}")) is not None:
+            one = torch.arange(tensor.shape[axis], device=tensor.device) == 0  # see _shrink_mlp
+            cut[f"{mlp}.{name}"] = torch.zeros_like(cutting(tensor, axis, one))
+    return cut
 
 
 def _heads_left(units: frozenset[Unit], layer: int, n_heads: int) -> Bool[Tensor, " head"]:
     return torch.tensor([Head(layer, index) in units for index in range(n_heads)])
-
-
-def _with_constants(
-    b_O: Float[Tensor, " d_model"],
-    W_O: Float[Tensor, "head d_head d_model"],
-    gone: Bool[Tensor, " head"],
-    stand_ins: Float[Tensor, "head d_head"],
-) -> Float[Tensor, " d_model"]:
-    """The output bias of attention with what the heads that are gone always add."""
-    where = W_O.device
-    added = torch.einsum("hd,hdm->m", stand_ins.to(where)[gone.to(where)].float(), W_O[gone.to(where)].float())
-    return (b_O + added).to(b_O.dtype)
 
 
 def _shrink_attention(attn: AbstractAttention, heads: Bool[Tensor, " head"]) -> None:

@@ -12,7 +12,7 @@ from hc_lens.forward import inference
 from hc_lens.hooks import captured, hooked, mlp_point, z_point
 from hc_lens.means import ActivationMeans, MeansError
 from hc_lens.models import Classifier, fingerprint, load_model
-from hc_lens.models.compact import pays
+from hc_lens.models.compact import compacting_pays
 from hc_lens.subnetwork import Subnetwork, SubnetworkError
 from hc_lens.units import Head, Mlp
 from tests.micro import micro_model
@@ -203,9 +203,9 @@ def test_another_model_and_a_model_without_head_are_refused() -> None:
 
 def test_it_pays_for_many_tokens_few_units_and_no_hooks() -> None:
     whole, few = model("bert"), frozenset({Head(0, 0)})
-    assert not pays(whole, few, tokens=100)
-    assert pays(whole, few, tokens=1_000_000)
+    assert not compacting_pays(whole, few, tokens=100)
+    assert compacting_pays(whole, few, tokens=1_000_000)
     every = frozenset({Mlp(layer) for layer in range(3)} | {Head(layer, i) for layer in range(3) for i in range(5)})
-    assert not pays(whole, every, tokens=10**12), "nothing is saved"
+    assert not compacting_pays(whole, every, tokens=10**12), "nothing is saved"
     with hooked(whole, means("bert").edits([Head(0, 1)])):
-        assert not pays(whole, few, tokens=1_000_000), "its hooks would be lost"
+        assert not compacting_pays(whole, few, tokens=1_000_000), "its hooks would be lost"
