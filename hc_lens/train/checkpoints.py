@@ -91,7 +91,7 @@ def keep(run: Run, model: HookedRootModule, optimizer: torch.optim.Optimizer, st
 
 def _state(model: HookedRootModule, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """All that decides the next step besides the weights: the optimizer's moments and the random state of dropout."""
-    names = [name for name, _ in model.named_parameters()]
+    names = _names(model, optimizer)
     tensors = {
         f"optimizer/{names[index]}/{key}": value
         for index, moments in cast("dict[int, dict[str, Tensor]]", optimizer.state_dict()["state"]).items()
@@ -103,6 +103,12 @@ def _state(model: HookedRootModule, optimizer: torch.optim.Optimizer) -> dict[st
     return tensors
 
 
+def _names(model: HookedRootModule, optimizer: torch.optim.Optimizer) -> list[str]:
+    """The weights' names in the optimizer's order, which goes by its groups."""
+    name_of_weight = {weight: name for name, weight in model.named_parameters()}
+    return [name_of_weight[weight] for group in optimizer.param_groups for weight in group["params"]]
+
+
 def resume(run: Run, model: HookedRootModule, optimizer: torch.optim.Optimizer) -> int:
     """Take up the newest kept state; the step it was kept at, 0 when there is none."""
     if not run.file("resume", "safetensors").exists():
@@ -112,7 +118,7 @@ def resume(run: Run, model: HookedRootModule, optimizer: torch.optim.Optimizer) 
     stored = run.read_tensors("resume")
     checkpoint_of(run, step).load_into(model)
     state: dict[int, dict[str, Tensor]] = {}
-    index = {name: i for i, (name, _) in enumerate(model.named_parameters())}
+    index = {name: i for i, name in enumerate(_names(model, optimizer))}
     for place, value in stored.items():
         kind, _, rest = place.partition("/")
         if kind == "optimizer":
