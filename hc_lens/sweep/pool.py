@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,7 +78,7 @@ class Pool:
         living = {index: self._start(board, index, wanted, logs) for index in range(wanted)}
         try:
             with progress("sweep", len(board.names)) as advance:
-                shown = 0
+                shown = idle_deaths = 0
                 while living:
                     time.sleep(_POLL)
                     ended, text = _summary(board.states())
@@ -88,7 +89,10 @@ class Pool:
                             continue
                         del living[index]
                         if process.returncode:
-                            _record(board, process, logs / f"worker-{index}.log")
+                            idle_deaths += not _record(board, process)
+                            if idle_deaths > wanted:
+                                log = logs / f"worker-{index}.log"
+                                raise RunError(f"workers of {board.run.path} die before they take up a job: see {log}")
                             living[index] = self._start(board, index, wanted, logs)
         finally:
             for process in living.values():
@@ -100,7 +104,7 @@ class Pool:
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
         if gpus := torch.cuda.device_count():
             environment["CUDA_VISIBLE_DEVICES"] = _gpu(index % gpus)
-        command = [sys.executable, "-m", "hc_lens.sweep.worker", str(board.run.path), "--end-with-parent"]
+        command = [sys.executable, "-m", "hc_lens.sweep", str(board.run.path), "--end-with-parent"]
         command += ["--threads", str(threads), "--every", str(self.every)]
         command += [] if self.device is None else ["--device", self.device]
         with (logs / f"worker-{index}.log").open("ab") as log:
@@ -119,22 +123,14 @@ def _gpu(index: int) -> str:
     return visible.split(",")[index] if visible else str(index)
 
 
-def _record(board: Board, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Put a worker's death down to the job it was at.
-
-    Raises:
-        RunError: if it was at none: another worker would die as it did.
-    """
+def _record(board: Board, process: "subprocess.Popen[bytes]") -> bool:
+    """Put a worker's death down to the job it was at; False if it was at none, or another worker has taken that up already."""
     code = process.returncode
     how = f"its worker was killed by {signal.Signals(-code).name}" if code < 0 else f"its worker ended with code {code}"
     hint = " (out of memory?)" if code == -signal.SIGKILL else ""
     for name in board.names:
-        try:
-            at_it = worker_of(board.job(name)) == process.pid
-        except RunError:
-            continue
-        if at_it:
-            board.fail(name, how + hint)
-            return
-    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-    raise RunError(f"a worker of {board.run.path} ended with code {code} before it took up a job: {last}; see {log}")
+        with suppress(RunError):  # a damaged job
+            if worker_of(board.job(name)) == process.pid:
+                board.fail(name, how + hint)
+                return True
+    return False

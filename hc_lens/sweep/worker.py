@@ -1,17 +1,12 @@
-"""A worker: claims jobs of a sweep and does them until nothing is left; run as `python -m hc_lens.sweep.worker SWEEP`.
+"""A worker: claims jobs of a sweep and does them until nothing is left; as a process, `python -m hc_lens.sweep SWEEP`.
 
 Workers know nothing of one another. What a killed one was at is free again, and goes on from its last checkpoint.
 """
 
-import argparse
 import logging
-import os
-import signal
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 
 import torch
 
@@ -71,32 +66,3 @@ def _do(board: Board, name: str, run: Run, device: torch.device, every: float) -
         _log.error("%s failed: %s", run.spec["title"], first_line(error))
         board.fail(name, first_line(error), trace_of(error))
     return True
-
-
-def _end_with_parent() -> None:
-    """Die when standard input closes: when the process that started this one does, however it ends."""
-
-    def watch() -> None:
-        sys.stdin.buffer.read()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    Thread(target=watch, daemon=True).start()
-
-
-def main() -> None:
-    """Read the command line and work."""
-    parser = argparse.ArgumentParser(description=work.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sweep", type=Path)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--device", type=torch.device)
-    parser.add_argument("--every", type=float, default=30.0)
-    parser.add_argument("--end-with-parent", action="store_true")
-    args = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    if args.end_with_parent:
-        _end_with_parent()
-    work(args.sweep, args.threads, device=args.device, every=args.every)
-
-
-if __name__ == "__main__":
-    main()
