@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hc_lens.hooks import Edit, captured, hooked
 from hc_lens.modular.analytic import addition_network, multiplication_network
-from hc_lens.modular.answers import accuracy, answers
+from hc_lens.modular.accuracy import accuracy, predictions
 from hc_lens.modular.arithmetic import all_pairs
 from hc_lens.modular.polynomial import power_table
 from hc_lens.modular.spectrum import in_log_basis, ipr
@@ -82,7 +82,7 @@ def test_zero_is_the_business_of_one_neuron() -> None:
         return post.index_fill(1, torch.tensor([0]), 0.0)
 
     with hooked(network, [Edit("hook_post", silence)]):
-        found = answers(network, pairs.numbers)
+        found = predictions(network, pairs.numbers)
     assert (found[pairs.target == 0] == 0).double().mean() < 0.5
     assert (found != 0)[pairs.target != 0].all()
 

@@ -14,10 +14,10 @@ PRIMES = (2, 3, 5, 7, 11)
 
 
 @st.composite
-def polynomials(draw: st.DrawFn) -> Polynomial:
+def polynomials(draw: st.DrawFn, most: int = 5) -> Polynomial:
     p = draw(st.sampled_from(PRIMES))
     exponents = st.integers(0, p - 1)
-    found = draw(st.dictionaries(st.tuples(exponents, exponents), st.integers(1, p - 1), min_size=1, max_size=5))
+    found = draw(st.dictionaries(st.tuples(exponents, exponents), st.integers(1, p - 1), min_size=1, max_size=most))
     return Polynomial(p, tuple(Term(found[key], *key) for key in sorted(found, reverse=True)))
 
 

@@ -9,7 +9,7 @@ _VALUES = 2**22  # activations held at once: 16 MB in fp32
 
 
 @torch.no_grad()
-def answers(network: HookedRootModule, numbers: Int[Tensor, "row term"]) -> Int[Tensor, " row"]:
+def predictions(network: HookedRootModule, numbers: Int[Tensor, "row term"]) -> Int[Tensor, " row"]:
     """The most likely answer to each row of numbers, computed in chunks that fit the network's width."""
     width = max(parameter.shape[-1] for parameter in network.parameters())
     return torch.cat([network(chunk).argmax(-1) for chunk in numbers.split(max(1, _VALUES // width))])
@@ -17,4 +17,4 @@ def answers(network: HookedRootModule, numbers: Int[Tensor, "row term"]) -> Int[
 
 def accuracy(network: HookedRootModule, numbers: Int[Tensor, "row term"], target: Int[Tensor, " row"]) -> float:
     """The share of rows that are answered right."""
-    return (answers(network, numbers) == target).double().mean().item()
+    return (predictions(network, numbers) == target).double().mean().item()
