@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hc_lens.hooks import Edit, captured, hooked
-from hc_lens.modular.analytic import addition_network, multiplication_network
 from hc_lens.modular.accuracy import accuracy, predictions
+from hc_lens.modular.analytic import addition_network, multiplication_network
 from hc_lens.modular.arithmetic import all_pairs
 from hc_lens.modular.polynomial import power_table
 from hc_lens.modular.spectrum import in_log_basis, ipr
