@@ -58,8 +58,8 @@ class CorruptedConfig:
 class Accuracies(NamedTuple):
     """Shares of right answers: NaN where there are no such pairs (no label is corrupted).
 
-    `train`: training pairs, by the labels given. `as_labelled`: those whose label is corrupted, by that label, `as_true`: by the
-    true answer. `clean`: the other training pairs. `test`: pairs not trained on.
+    `train`: training pairs, by the labels given. `as_labelled`: those with a corrupted label, by that label; `as_true`: by
+    the true answer. `clean`: the other training pairs. `test`: pairs not trained on.
     """
 
     train: float

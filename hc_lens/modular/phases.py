@@ -47,7 +47,7 @@ def phase_of(
 
     A network that generalizes (test >= 0.9) is in coexistence if it also fits the corrupted labels (train >= 0.9), in full
     inversion if it gives the true answers instead (train < 1 - xi + 0.05), else in partial inversion. One that does not is
-    memorising if it fits the training pairs, forgetting if it generalized earlier (`best_test`), else confused. Where xi <= 0.15
+    memorising if it fits the training pairs, forgetting if it generalized earlier (`best_test`), else confused. For xi <= 0.15
     the two thresholds cross: there is no partial inversion, and what inverts may count as coexistence.
     """
     limit = thresholds or Thresholds()
