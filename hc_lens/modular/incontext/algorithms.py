@@ -49,12 +49,12 @@ def modular_regression(tokens: Int[Tensor, "batch pos"], p: int) -> Answers:
     inverse = inverses(p, tokens.device)[determinant(anchor, other, p)]
     a = inverse * (anchor_z * other[:, 1] - other_z * anchor[:, 1])
     b = inverse * (other_z * anchor[:, 0] - anchor_z * other[:, 0])
-    solved = answers(torch.stack([a, b], dim=-1)[:, None] % p, examples, p)
+    solved = answers(torch.stack([a, b], dim=-1) % p, examples, p)
     known, spanned = shot > second[:, None], ratio_matching(tokens, p)
     return Answers(torch.where(known, solved, spanned.values), known | spanned.answered)
 
 
-def determinant(u: Int[Tensor, "*batch 2"], v: Int[Tensor, "*batch 2"], p: int) -> Int[Tensor, "*batch"]:
+def determinant(u: Int[Tensor, "*#batch 2"], v: Int[Tensor, "*#batch 2"], p: int) -> Int[Tensor, "*#batch"]:
     """u_x v_y - u_y v_x mod p: 0 if and only if one is a multiple of the other."""
     return (u[..., 0] * v[..., 1] - u[..., 1] * v[..., 0]) % p
 

@@ -9,9 +9,9 @@ from transformer_lens import HookedRootModule
 from hc_lens.modular.arithmetic import all_pairs
 
 
-def answers(tasks: Int[Tensor, "*batch 2"], examples: Int[Tensor, "*batch 2"], p: int) -> Int[Tensor, "*batch"]:
-    """z = a x + b y mod p; tasks and examples broadcast against each other."""
-    return (tasks * examples).sum(-1) % p
+def answers(tasks: Int[Tensor, "batch 2"], examples: Int[Tensor, "batch shot 2"], p: int) -> Int[Tensor, "batch shot"]:
+    """z = a x + b y mod p."""
+    return (tasks[:, None] * examples).sum(-1) % p
 
 
 def draw_examples(
@@ -32,7 +32,7 @@ def draw_examples(
 
 def as_tokens(tasks: Int[Tensor, "batch 2"], examples: Int[Tensor, "batch shot 2"], p: int) -> Int[Tensor, "batch pos"]:
     """One sequence for each row: pos = 3 shot."""
-    z = answers(tasks[:, None], examples, p)
+    z = answers(tasks, examples, p)
     return torch.cat([examples, z[..., None]], dim=-1).flatten(1)
 
 

@@ -143,10 +143,6 @@ class InContextConfig:
         return new_transformer(self.model, self.data.p, self.data.n_shots, _stream(self.training.seed, "weights"))
 
 
-Until = Callable[[pd.DataFrame], bool]
-"""Whether to stop, given all evaluations so far (`accuracy_by_shot` with a column `step`)."""
-
-
 @dataclass(frozen=True)
 class InContextRun:
     """A training run in its directory, finished or not."""
@@ -163,7 +159,7 @@ class InContextRun:
     def seconds(self) -> float:
         """CPU seconds that training and evaluation have taken so far."""
         rows = self.run.metrics()
-        return float(rows["seconds"].sum()) if len(rows) else 0.0
+        return float(rows["seconds"].sum()) if "seconds" in rows else 0.0
 
     def evaluations(self) -> pd.DataFrame:
         """Accuracy by shot at every checkpoint: the columns of `accuracy_by_shot`, and `step`."""
@@ -174,6 +170,10 @@ class InContextRun:
         model = self.config.new_model()
         checkpoint_of(self.run, self.steps[-1] if step is None else step).load_into(model)
         return model
+
+
+Until = Callable[[InContextRun], bool]
+"""Whether to stop a run, as it is at a checkpoint."""
 
 
 def train_in_context(
@@ -227,7 +227,7 @@ class _Loop:
             for end in (*range(0, config.steps, config.checkpoint_every), config.steps):
                 if end <= start:
                     continue
-                if self.until is not None and self.until(self.found.evaluations()):
+                if self.until is not None and self.until(self.found):
                     return
                 began = time.process_time()
                 self._train(model, optimizer, range(start, end), advance)
