@@ -10,7 +10,7 @@ import socket
 import time
 import traceback
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -179,7 +179,7 @@ def at_work(job: Run) -> Generator[None]:
 
     def beat() -> None:
         while not stop.wait(_BEAT):
-            if file.exists():
+            with suppress(FileNotFoundError):
                 os.utime(file)
 
     Thread(target=beat, daemon=True).start()

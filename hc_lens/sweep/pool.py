@@ -46,7 +46,15 @@ class Pool:
     @property
     def wanted(self) -> int:
         """How many workers there are to be, if there are jobs enough."""
-        return self.workers or torch.cuda.device_count() or os.cpu_count() or 1
+        return self.workers or len(self._gpus) or os.cpu_count() or 1
+
+    @property
+    def _gpus(self) -> list[str]:
+        """GPUs that workers share among them: all that this process sees, unless a device was chosen."""
+        if self.device not in (None, "cuda"):
+            return []
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
 
     def run(self, board: Board) -> list[JobState]:
         """Do all open jobs of a sweep; returns where every job stands in the end: done or failed.
@@ -57,12 +65,15 @@ class Pool:
         Raises:
             OSError: if not even a failure can be recorded (a full disk).
         """
+        tried: set[str] = set()
         while left := [state for state in board.states() if state.state in ("to do", "running")]:
-            to_do = sum(state.state == "to do" for state in left)
-            if to_do:
-                self._run(board, min(self.wanted, to_do))
-            else:
+            to_do = {state.name for state in left if state.state == "to do"}
+            if to_do - tried:
+                self._run(board, min(self.wanted, len(to_do)))
+                tried = to_do
+            else:  # they are in the hands of somebody else
                 time.sleep(_POLL)
+                tried = set()
         return board.states()
 
     def _run(self, board: Board, wanted: int) -> None:
@@ -79,11 +90,14 @@ class Pool:
         try:
             with progress("sweep", len(board.names)) as advance:
                 shown = idle_deaths = 0
+                due = 0.0
                 while living:
                     time.sleep(_POLL)
-                    ended, text = _summary(board.states())
-                    advance(ended - shown, text)
-                    shown = ended
+                    if (start := time.monotonic()) >= due:
+                        ended, text = _summary(board.states())
+                        advance(ended - shown, text)
+                        shown = ended
+                        due = start + 20 * (time.monotonic() - start)  # reading hundreds of jobs must not cost a core
                     for index, process in list(living.items()):
                         if process.poll() is None:
                             continue
@@ -102,8 +116,8 @@ class Pool:
     def _start(self, board: Board, index: int, workers: int, logs: Path) -> "subprocess.Popen[bytes]":
         threads = self.threads or max(1, (os.cpu_count() or 1) // workers)
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
-        if gpus := torch.cuda.device_count():
-            environment["CUDA_VISIBLE_DEVICES"] = _gpu(index % gpus)
+        if gpus := self._gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
         command = [sys.executable, "-m", "hc_lens.sweep", str(board.run.path), "--end-with-parent"]
         command += ["--threads", str(threads), "--every", str(self.every)]
         command += [] if self.device is None else ["--device", self.device]
@@ -115,12 +129,6 @@ def _summary(states: Sequence[JobState]) -> tuple[int, str]:
     """How many jobs have ended, and in words how many are running and failed."""
     count = Counter(state.state for state in states)
     return count["done"] + count["failed"], f"{count['running']} running, {count['failed']} failed"
-
-
-def _gpu(index: int) -> str:
-    """The name of a GPU among those that this process sees."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible.split(",")[index] if visible else str(index)
 
 
 def _record(board: Board, process: "subprocess.Popen[bytes]") -> bool:
