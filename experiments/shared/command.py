@@ -44,7 +44,11 @@ Experiment = Callable[[Preset, Places], Article]
 
 def run_experiment(name: str, question: str, experiment: Experiment) -> None:
     """Read the arguments, run, write `report.html` and `report.md`, and print the answer."""
-    args = tyro.cli(Arguments, description=question)
+    run_with(tyro.cli(Arguments, description=question), name, experiment)
+
+
+def run_with(args: Arguments, name: str, experiment: Experiment) -> None:
+    """As `run_experiment`, with the arguments already read: for an experiment that has some of its own."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if args.threads is not None:
         torch.set_num_threads(args.threads)

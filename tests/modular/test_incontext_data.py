@@ -14,6 +14,7 @@ from hc_lens.modular.incontext.sequences import (
     as_tokens,
     balanced_batch,
     draw_examples,
+    draw_repeating,
     examples_of,
 )
 from hc_lens.modular.incontext.tasks import parallelogram_tasks, random_tasks, split_examples
@@ -85,7 +86,7 @@ def test_a_sequence_repeats_no_example_and_its_answers_are_its_tasks(p: int, see
 
 def test_a_batch_holds_equally_many_sequences_of_every_task_with_the_same_examples() -> None:
     pool, tasks = split_examples(5, 0.8, 0).train, random_tasks(5, 12, 0).seen
-    tokens = balanced_batch(tasks, pool, rows=3, n_shots=6, p=5, generator=torch.Generator().manual_seed(0))
+    tokens = balanced_batch(tasks, draw_examples(pool, 3, 6, torch.Generator().manual_seed(0)), p=5)
     by_task = tokens.unflatten(0, (12, 3))
     examples = examples_of(tokens).unflatten(0, (12, 3))
     assert (examples == examples[0]).all()
@@ -98,6 +99,13 @@ def test_longer_sequences_than_there_are_examples_are_refused() -> None:
     pool = split_examples(3, 0.5, 0).train
     with pytest.raises(ValueError, match="5 different examples cannot be drawn from 4"):
         draw_examples(pool, 1, 5, torch.Generator())
+
+
+def test_examples_may_repeat_where_that_is_asked_for() -> None:
+    pool = split_examples(5, 0.8, 0).train
+    drawn = draw_repeating(pool, 50, 20, torch.Generator().manual_seed(0))
+    assert {tuple(pair) for row in drawn.tolist() for pair in row} == _as_set(pool)
+    assert all(len(_as_set(row)) < 20 for row in drawn)
 
 
 def test_all_queries_follow_the_same_examples() -> None:

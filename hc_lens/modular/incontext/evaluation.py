@@ -123,6 +123,12 @@ def phase_of(accuracies: Mapping[EvaluationSet, float], threshold: float = THRES
     return "ID generalization" if seen_test else "ID memorisation"
 
 
+def phases_over_training(evaluations: pd.DataFrame, threshold: float = THRESHOLD) -> pd.DataFrame:
+    """The phase at every checkpoint: columns `step`, `phase`."""
+    rows = [(step, phase_of(last_shot(rows), threshold)) for step, rows in evaluations.groupby("step")]
+    return pd.DataFrame(rows, columns=["step", "phase"])
+
+
 class Transience(NamedTuple):
     """When a set was solved best in training, and what is left of it at the end: OOD generalization passes in deep models."""
 

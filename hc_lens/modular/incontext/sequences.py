@@ -36,17 +36,16 @@ def as_tokens(tasks: Int[Tensor, "batch 2"], examples: Int[Tensor, "batch shot 2
     return torch.cat([examples, z[..., None]], dim=-1).flatten(1)
 
 
-def balanced_batch(
-    tasks: Int[Tensor, "task 2"],
-    pool: Int[Tensor, "example 2"],
-    rows: int,
-    n_shots: int,
-    p: int,
-    generator: torch.Generator,
-) -> Int[Tensor, "batch pos"]:
-    """`rows` sequences of every task, task after task; the same `rows` draws of examples for each, as in the authors' code."""
-    examples = draw_examples(pool, rows, n_shots, generator)
-    return as_tokens(tasks.repeat_interleave(rows, dim=0), examples.repeat(len(tasks), 1, 1), p)
+def draw_repeating(
+    pool: Int[Tensor, "example 2"], rows: int, n_shots: int, generator: torch.Generator
+) -> Int[Tensor, "batch shot 2"]:
+    """Rows of examples from the pool, each example drawn from all of it, so that one may come again."""
+    return pool[torch.randint(len(pool), (rows, n_shots), generator=generator, device=pool.device)]
+
+
+def balanced_batch(tasks: Int[Tensor, "task 2"], examples: Int[Tensor, "row shot 2"], p: int) -> Int[Tensor, "batch pos"]:
+    """The same rows of examples for every task, task after task, as in the authors' code: sequences differ by task alone."""
+    return as_tokens(tasks.repeat_interleave(len(examples), dim=0), examples.repeat(len(tasks), 1, 1), p)
 
 
 def all_queries(context: Int[Tensor, "shot 2"], task: Int[Tensor, "2"], p: int) -> Int[Tensor, "pair pos"]:

@@ -22,7 +22,7 @@ from hc_lens.forward import Precision, dtype_of
 from hc_lens.models.fused import fused
 from hc_lens.modular.incontext.evaluation import accuracy_by_shot
 from hc_lens.modular.incontext.model import ModelConfig, new_transformer
-from hc_lens.modular.incontext.sequences import answer_logits, answer_loss, balanced_batch
+from hc_lens.modular.incontext.sequences import answer_logits, answer_loss, balanced_batch, draw_examples, draw_repeating
 from hc_lens.modular.incontext.tasks import ExampleSplit, TaskSplit, parallelogram_tasks, random_tasks, split_examples
 from hc_lens.progress import progress
 from hc_lens.runs import Run
@@ -41,8 +41,10 @@ class Data:
         p: the modulus, a prime.
         n_tasks: tasks of pre-training, fewer than p^2.
         fraction: of the p^2 pairs (x, y), those that training examples are drawn from.
-        n_shots: examples in a sequence, all different.
+        n_shots: examples in a sequence.
         rule: how tasks are chosen.
+        repeats: whether an example may come again in its sequence in training, where p is small and looking it up is a first
+            step to matching ratios; in evaluation none does.
         seed: of both choices.
     """
 
@@ -51,6 +53,7 @@ class Data:
     fraction: float = 0.6
     n_shots: int = 32
     rule: TaskRule = "parallelogram"
+    repeats: bool = False
     seed: int = 0
 
     def tasks(self) -> TaskSplit:
@@ -242,6 +245,7 @@ class _Loop:
         config, data = self.found.config.training, self.found.config.data
         seen, pool = self.tasks.seen.to(self.device), self.examples.train.to(self.device)
         generator = torch.Generator(self.device)
+        draw = draw_repeating if data.repeats else draw_examples
         losses: list[Float[Tensor, ""]] = []  # on the device until they are logged: no step waits for its loss
         with fused(model, dtype_of(config.precision), train_weights=True):
             for step in steps:
@@ -249,7 +253,8 @@ class _Loop:
                     group["lr"] = learning_rate(config, step)
                 generator.manual_seed(_stream(config.seed, f"batch {step}"))
                 rows = config.batch_size // len(seen)
-                tokens = balanced_batch(seen, pool, rows, data.n_shots, data.p, generator)
+                drawn = draw(pool, rows, data.n_shots, generator)
+                tokens = balanced_batch(seen, drawn, data.p)
                 loss = answer_loss(answer_logits(model, tokens), tokens)
                 optimizer.zero_grad()
                 loss.backward()
