@@ -333,8 +333,8 @@ def circles_section(base: Tried) -> Section:
         "circles",
         "Circles in the order of discrete logarithms",
         "The two principal components of what each head writes at the last query's x and y, for all queries without a 0, "
-        "coloured by log x. R²: how much one harmonic of the logarithm explains; chance: after shuffling which number has which "
-        "logarithm.",
+        "coloured by log x. R²: how much one harmonic of the logarithm explains; chance: after shuffling which number has "
+        "which logarithm.",
         head_circles_figure(points, circles),
         shown=[
             text_table(circles, "Circularity of heads", labels=2, percent=["explained"]),
