@@ -1,6 +1,6 @@
 """Workers killed with SIGKILL at random moments, two at once: the sweep ends with the bits of an undisturbed one.
 
-HC_LENS_KILLS sets how many kills there are.
+HC_LENS_KILL_RUNS sets how many sweeps are killed, until they are done, at moments of their own.
 """
 
 import multiprocessing
@@ -25,7 +25,7 @@ from hc_lens.sweep.board import worker_of
 from hc_lens.sweep.worker import work
 from tests.sweeping import LONG, SWEEP, finetuned_source, jobs, planned
 
-KILLS = int(os.environ.get("HC_LENS_KILLS", "20"))
+RUNS = int(os.environ.get("HC_LENS_KILL_RUNS", "1"))
 
 # Workers are forked from a server that has imported everything: fresh processes without seconds of imports.
 _FORKS = multiprocessing.get_context("forkserver")
@@ -67,43 +67,48 @@ def bits(board: Board) -> dict[str, torch.Tensor]:
     return found
 
 
-@pytest.mark.slow
-def test_a_sweep_killed_at_random_ends_with_the_same_bits(source: Source, tmp_path: Path) -> None:
-    undisturbed = planned(source, tmp_path / "undisturbed", LONG)
-    worker = start(undisturbed.run.path, tmp_path / "undisturbed.log")
-    worker.join()
-    require_done(undisturbed.states())
-    steps = len((tmp_path / "undisturbed.log").read_text().splitlines())
+@pytest.fixture(scope="module")
+def undisturbed(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Board:
+    """A sweep that nothing happened to."""
+    root = tmp_path_factory.mktemp("undisturbed")
+    board = planned(source, root, LONG)
+    start(board.run.path, root / "steps.log").join()
+    require_done(board.states())
+    return board
 
-    board, log, dice = planned(source, tmp_path / "killed", LONG), tmp_path / "killed.log", random.Random(0)
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_a_sweep_killed_at_random_ends_with_the_same_bits(
+    source: Source, undisturbed: Board, tmp_path: Path, seed: int
+) -> None:
+    board, log, dice = planned(source, tmp_path, LONG), tmp_path / "steps.log", random.Random(seed)
     log.touch()
     kills = 0
     while any(state.state != "done" for state in board.states()):
         assert not [state for state in board.states() if state.state == "failed"]
         workers = [start(board.run.path, log) for _ in range(2)]
-        if kills < KILLS:
-            time.sleep(dice.uniform(0.0, 4.0))
-            for each in workers:
-                if each.is_alive():
-                    os.kill(each.pid or 0, signal.SIGKILL)
-                    kills += 1
+        time.sleep(dice.uniform(0.0, 4.0))
         for each in workers:
+            if each.is_alive():
+                os.kill(each.pid or 0, signal.SIGKILL)
+                kills += 1
             each.join()
-    assert kills >= min(KILLS, 1)
+    assert kills > 0
 
     expected, found = bits(undisturbed), bits(board)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     pd.testing.assert_frame_equal(sweep_results(undisturbed), sweep_results(board), check_exact=True)
-    _require_little_lost(log, kills, steps)
+    _require_little_lost(log, kills)
 
 
-def _require_little_lost(log: Path, kills: int, steps: int) -> None:
+def _require_little_lost(log: Path, kills: int) -> None:
     """At most one checkpoint interval is repeated for each kill, and no two processes took the same step twice at once."""
     taken = [line.split() for line in log.read_text().splitlines() if line.count(" ") == 3]
     times = Counter((sparsity, seed, step) for _, sparsity, seed, step in taken)
     repeated = sum(times.values()) - len(times)
-    assert len(times) == steps, "every step was taken"
+    assert len(times) == sum(config.steps for config in LONG.configs) * len(LONG.seeds), "every step was taken"
     assert repeated <= kills * STRETCH
     for sparsity, seed in {(sparsity, seed) for _, sparsity, seed, _ in taken}:
         run = [(pid, int(step)) for pid, s, g, step in taken if (s, g) == (sparsity, seed)]
