@@ -35,6 +35,7 @@ COMMANDS = MappingProxyType(
         "emergence": Command("emergence", "when the core is there: its recall at every checkpoint, against the onset"),
         "compare": Command("compare", "two pruning runs or more: shared core, similarity of heads, accuracy differences"),
         "export": Command("export", "one subnetwork as a model of its own, smaller and faster, or for transformers"),
+        "modular": Command("modular", "arithmetic modulo a prime: corrupted labels, polynomials, in-context learning"),
         "report": Command("report", "one self-contained HTML page, and markdown, from a run directory"),
         "show": Command("show", "what a run directory holds: its kind, its configuration, its headline numbers"),
     }
