@@ -7,7 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, TEMPLATE, figure, percent, require, text
+from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, TEMPLATE, figure, require, text
 from hc_lens.modular.incontext.evaluation import PHASES, SETS
 
 _COLOURS = dict(zip(map(str, SETS), (INK, PALETTE[0], PALETTE[4], PALETTE[1]), strict=True))
@@ -144,7 +144,7 @@ def phase_map(phases: pd.DataFrame, *, rows: str, rows_title: str) -> go.Figure:
     grid = phases.pivot(index=rows, columns="n_tasks", values="phase").sort_index()
     hover = phases.pivot(index=rows, columns="n_tasks", values="accuracies").reindex(grid.index)
     codes = grid.map(lambda phase: np.nan if pd.isna(phase) else PHASES.index(phase))
-    drawn = figure(height=130 + 52 * len(grid))
+    drawn = figure(height=max(240, 130 + 52 * len(grid)))
     steps = len(PHASES)
     drawn.add_heatmap(
         z=codes.to_numpy(dtype=float).tolist(),
@@ -154,7 +154,14 @@ def phase_map(phases: pd.DataFrame, *, rows: str, rows_title: str) -> go.Figure:
         zmin=-0.5,
         zmax=steps - 0.5,
         colorscale=[(edge / steps, colour) for i, colour in enumerate(_PHASE_COLOURS) for edge in (i, i + 1)],
-        colorbar={"tickvals": list(range(steps)), "ticktext": list(PHASES), "thickness": 14, "outlinewidth": 0},
+        colorbar={
+            "tickvals": list(range(steps)),
+            "ticktext": list(PHASES),
+            "thickness": 14,
+            "outlinewidth": 0,
+            "lenmode": "pixels",
+            "len": 170,
+        },
         xgap=2,
         ygap=2,
         hoverongaps=False,
@@ -252,8 +259,3 @@ def query_map(grid: pd.DataFrame, *, contexts: Sequence[int]) -> go.Figure:
     drawn.update_yaxes(showgrid=False)
     drawn.update_yaxes(title_text="y", col=1)
     return drawn
-
-
-def solved_text(accuracies: dict[str, float]) -> str:
-    """The four accuracies as one line of a hover text."""
-    return ", ".join(f"{name} {percent(value)}" for name, value in accuracies.items())

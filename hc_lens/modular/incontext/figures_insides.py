@@ -103,7 +103,12 @@ def head_circles_figure(points: pd.DataFrame, circles: pd.DataFrame, *, by: str 
     drawn.update_layout(
         template=TEMPLATE,
         height=100 + 250 * n_layers,
-        coloraxis={"colorscale": _WHEEL, "colorbar": {"thickness": 12, "title": {"text": f"log {by}"}}},
+        coloraxis={
+            "colorscale": _WHEEL,
+            "cmin": 0,
+            "cmax": int(points[f"log_{by}"].max()) + 1,  # where the colours, like the logarithms, begin again
+            "colorbar": {"thickness": 12, "title": {"text": f"log {by}"}},
+        },
     )
     drawn.update_annotations(font={"size": 11})
     drawn.update_xaxes(showticklabels=False)
@@ -139,7 +144,14 @@ def embedding_circle_figure(points: pd.DataFrame) -> go.Figure:
         text=rows["number"].astype(str).tolist(),
         textposition="top center",
         textfont={"color": INK},
-        marker={"size": 10, "color": rows["log"].tolist(), "colorscale": _WHEEL, "colorbar": {"title": {"text": "log"}}},
+        marker={
+            "size": 10,
+            "color": rows["log"].tolist(),
+            "colorscale": _WHEEL,
+            "cmin": 0,
+            "cmax": len(rows),
+            "colorbar": {"thickness": 12, "title": {"text": "log"}},
+        },
         customdata=rows["log"].tolist(),
         hovertemplate="%{text}, log %{customdata}<extra></extra>",
         showlegend=False,
