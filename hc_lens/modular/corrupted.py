@@ -20,7 +20,7 @@ from hc_lens.modular.mlp import MlpConfig
 from hc_lens.modular.networks import Network, TransformerConfig, answers, neuron_weights, new_network
 from hc_lens.modular.spectrum import in_log_basis, ipr
 from hc_lens.modular.training import FitConfig, fit
-from hc_lens.runs import Run
+from hc_lens.runs import Run, digest
 
 Operation = Literal["add", "multiply"]
 """What the network learns: a + b or a b, modulo p."""
@@ -94,7 +94,7 @@ class CorruptedPairs:
     def accuracies(self, model: Network) -> Accuracies:
         """How the network, with whatever edits are in place, answers in eval mode."""
         with mode(model, training=False), torch.no_grad():
-            given = answers(model, self.pairs.numbers).argmax(1)
+            given = answers(model, self.pairs.numbers).argmax(1).cpu()
         right, train = given == self.pairs.target, given[self.split.train]
         as_labelled = train == self.labels
         return Accuracies(
@@ -152,15 +152,24 @@ class Trained:
         return Accuracies(*(float(last[name]) for name in Accuracies._fields))
 
 
-def train_corrupted(config: CorruptedConfig, root: Path) -> Trained:
-    """Train one network in a run directory of its own under `root`, or load it if it is there; a killed run goes on.
+def directory_of(config: CorruptedConfig, root: Path) -> Path:
+    """A run directory under `root` named after the configuration."""
+    return root / f"corrupted-{digest(_spec(config))[:12]}"
+
+
+def _spec(config: CorruptedConfig) -> dict[str, object]:
+    return {"architecture": type(config.network).__name__, **asdict(config)}
+
+
+def train_corrupted(config: CorruptedConfig, directory: Path, device: torch.device | None = None) -> Trained:
+    """Train one network in a run directory, or load it if it is there; a killed run goes on.
 
     Raises:
         TrainingError: if the loss is not finite.
-        RunError: if the directory is damaged or in use.
+        RunError: if the directory holds another run, is damaged, or is in use.
     """
-    data, model = corrupted_pairs(config), new_network(config.network, config.seed)
-    run = Run.create(root, "corrupted", {"network": type(config.network).__name__, **asdict(config)})
+    data, model = corrupted_pairs(config), new_network(config.network, config.seed).to(device)
+    run = Run.at(directory, "corrupted", _spec(config))
 
     def measure(model: Network) -> dict[str, float | None]:
         periodicity = neuron_ipr(model, config.operation)

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
+from hc_lens.forward import device_of
 from hc_lens.models.classifier import deprecation_expected
 from hc_lens.modular.arithmetic import require_prime
 from hc_lens.modular.mlp import MlpConfig, ModularMlp
@@ -57,11 +58,9 @@ def new_network(config: MlpConfig | TransformerConfig, seed: int) -> Network:
 
 
 def answers(model: Network, numbers: Int[Tensor, "batch term"]) -> Float[Tensor, "batch residue"]:
-    """Logits of the p answers."""
-    if isinstance(model, ModularMlp):
-        return model(numbers)
-    logits: Tensor = model(numbers)
-    return logits[:, -1]
+    """Logits of the p answers, on the network's device."""
+    logits: Tensor = model(numbers.to(device_of(model)))
+    return logits if isinstance(model, ModularMlp) else logits[:, -1]
 
 
 def neuron_point(model: Network) -> str:
@@ -75,12 +74,12 @@ def neuron_count(model: Network) -> int:
 
 
 def neuron_weights(model: Network) -> list[Float[Tensor, "residue neuron"]]:
-    """Each neuron's weight vectors over the numbers that go in (one for each term) and over the answers, detached.
+    """Each neuron's weight vectors over the numbers that go in (one for each term) and over the answers: detached, on the CPU.
 
     A transformer's are those of the paths without attention: W_E W_in, the same for both terms, and W_out W_U.
     """
     with torch.no_grad():
         if isinstance(model, ModularMlp):
-            return [*model.U.detach(), model.W.detach().T]
+            return [*model.U.detach().cpu(), model.W.detach().cpu().T]
         mlp = model.blocks[0].mlp
-        return [model.W_E @ mlp.W_in, (mlp.W_out @ model.W_U).T]
+        return [(model.W_E @ mlp.W_in).cpu(), (mlp.W_out @ model.W_U).T.cpu()]

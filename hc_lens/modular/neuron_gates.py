@@ -8,7 +8,7 @@ from scipy.stats import mannwhitneyu
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
-from hc_lens.forward import mode
+from hc_lens.forward import device_of, mode
 from hc_lens.gates import HardConcrete, top_k
 from hc_lens.hooks import Edit, HookFunction, hooked
 from hc_lens.modular.corrupted import GENERALIZING, Trained
@@ -55,7 +55,7 @@ def separation(score: Float[Tensor, " neuron"], ipr: Float[Tensor, " neuron"], t
 def _trained_gates(trained: Trained, config: PruneConfig, generator: torch.Generator) -> Float[Tensor, " neuron"]:
     model, data, concrete = trained.model, trained.data, HardConcrete()
     numbers, point = data.train_numbers, neuron_point(model)
-    targets = targets_of(data.true_labels, data.pairs.p, trained.config.fit.loss)
+    targets = targets_of(data.true_labels, data.pairs.p, trained.config.fit.loss).to(device_of(model))
     scale = data.pairs.p if targets.is_floating_point() else 1  # squared error per pair, not per entry: of the size of 1
     start = config.gate_mean + config.gate_std * torch.randn(len(trained.ipr), generator=generator)
     log_alpha, multipliers = start.requires_grad_(), torch.zeros(1, 2, requires_grad=True)
@@ -80,6 +80,6 @@ def _trained_gates(trained: Trained, config: PruneConfig, generator: torch.Gener
 
 def _times(gates: Float[Tensor, " neuron"]) -> HookFunction:
     def hook(activation: Tensor, hook: HookPoint) -> Tensor:
-        return activation * gates
+        return activation * gates.to(activation.device)
 
     return hook

@@ -11,7 +11,7 @@ from typing import Literal
 import pandas as pd
 import torch
 
-from hc_lens.modular.corrupted import CorruptedConfig, Trained, train_corrupted
+from hc_lens.modular.corrupted import CorruptedConfig, Trained, directory_of, train_corrupted
 from hc_lens.modular.mlp import MlpConfig
 from hc_lens.progress import progress
 
@@ -95,7 +95,7 @@ def phase_table(configs: Sequence[CorruptedConfig], root: Path, workers: int = 1
 
 
 def _cell(config: CorruptedConfig, root: Path) -> dict[str, object]:
-    trained = train_corrupted(config, root)
+    trained = train_corrupted(config, directory_of(config, root))
     last = trained.history.iloc[-1]
     return {
         "xi": config.xi,

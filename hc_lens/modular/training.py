@@ -16,12 +16,12 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 from torch.nn import functional
 
-from hc_lens.forward import mode
+from hc_lens.forward import device_of, mode
 from hc_lens.modular.networks import Network, answers
 from hc_lens.progress import progress
 from hc_lens.runs import Run
 from hc_lens.train import TrainingError
-from hc_lens.train.checkpoints import checkpoint_of, keep, resume
+from hc_lens.train.checkpoints import checkpoint_of, cuda_devices, keep, resume
 
 LossName = Literal["mse", "cross_entropy"]
 """Mean squared error to one-hot answers, over all entries, or cross-entropy."""
@@ -84,6 +84,19 @@ def loss_of(logits: Float[Tensor, "batch residue"], targets: Num[Tensor, "batch 
     return functional.cross_entropy(logits, targets)
 
 
+def training_step(
+    model: Network,
+    optimizer: torch.optim.Optimizer,
+    numbers: Int[Tensor, "batch term"],
+    targets: Num[Tensor, "batch *output"],
+) -> None:
+    """One update of all weights."""
+    loss = loss_of(answers(model, numbers), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
 def fit(
     model: Network,
     numbers: Int[Tensor, "pair term"],
@@ -106,7 +119,9 @@ def fit(
         if run.finished:
             checkpoint_of(run, config.steps).load_into(model)
         else:
-            _Fit(run, model, numbers, targets_of(labels, p, config.loss), config, measure).finish()
+            device = device_of(model)
+            targets = targets_of(labels, p, config.loss).to(device)
+            _Fit(run, model, numbers.to(device), targets, config, measure).finish()
     return run.metrics()
 
 
@@ -135,7 +150,7 @@ class _Fit:
         config = self.config
         with ExitStack() as stack:
             stack.enter_context(mode(self.model, training=True))
-            stack.enter_context(torch.random.fork_rng([]))
+            stack.enter_context(torch.random.fork_rng(cuda_devices(self.model)))
             stack.enter_context(denormals_flushed())
             torch.manual_seed(config.seed)
             optimizer = torch.optim.AdamW(
@@ -147,7 +162,8 @@ class _Fit:
             advance = stack.enter_context(progress("training", config.steps - start))
             for end in config.checkpoint_steps:
                 for step in range(start, end):
-                    self._step(optimizer, step)
+                    rows = _rows(len(self.targets), config, step)
+                    training_step(self.model, optimizer, self.numbers[rows], self.targets[rows])
                     advance()
                     if (step + 1) % config.measure_every == 0 or step + 1 == config.steps:
                         self._log(step + 1)
@@ -159,19 +175,10 @@ class _Fit:
         self.run.finish()
         self.run.file("resume", "safetensors").unlink(missing_ok=True)  # nothing resumes a finished run
 
-    def _step(self, optimizer: torch.optim.Optimizer, step: int) -> None:
-        loss = self._loss(_rows(len(self.targets), self.config, step))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    def _loss(self, rows: Int[Tensor, " batch"] | slice) -> Float[Tensor, ""]:
-        return loss_of(answers(self.model, self.numbers[rows]), self.targets[rows])
-
     @torch.no_grad()
     def _log(self, step: int) -> None:
         with mode(self.model, training=False):
-            loss = float(self._loss(slice(None)))
+            loss = float(loss_of(answers(self.model, self.numbers), self.targets))
             if not math.isfinite(loss):
                 raise TrainingError(f"the loss is {loss} at step {step} of {self.config.steps}; lower lr ({self.config.lr})")
             self.run.log({"step": step, "loss": loss, **self.measure(self.model)})
