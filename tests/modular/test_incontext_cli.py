@@ -14,7 +14,21 @@ from hc_lens.modular.incontext.training import InContextRun
 from hc_lens.report import write_article
 from hc_lens.runs import Run
 
-TINY = "--p 5 --tasks 8 --shots 4 --depth 1 --width 16 --heads 2 --steps 10 --every 5 --batch 16 --device cpu".split()
+TINY = [
+    *("--p", "5"),
+    *("--tasks", "8"),
+    *("--shots", "4"),
+    *("--depth", "1"),
+    *("--width", "16"),
+    *("--heads", "2"),
+    *("--steps", "10"),
+    *("--every", "5"),
+    *("--batch", "16"),
+    *("--device", "cpu"),
+]
+    *("--p", "5", "--tasks", "8", "--shots", "4", "--depth", "1", "--width", "16", "--heads", "2"),
+    *("--steps", "10", "--every", "5", "--batch", "16", "--device", "cpu"),
+]
 
 
 def test_it_prints_accuracy_by_shot_on_four_sets_and_the_phase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
