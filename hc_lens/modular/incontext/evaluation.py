@@ -93,7 +93,7 @@ def last_shot(evaluation: pd.DataFrame) -> dict[EvaluationSet, float]:
         ValueError: if a set is missing.
     """
     found = {
-        of: rows.loc[rows["shot"].idxmax(), "accuracy"]
+        of: float(rows.sort_values("shot")["accuracy"].iloc[-1])
         for of in SETS
         if len(rows := evaluation[(evaluation["tasks"] == of.tasks) & (evaluation["examples"] == of.examples)])
     }
@@ -160,5 +160,5 @@ def transience(evaluations: pd.DataFrame, of: EvaluationSet = SETS[-1]) -> Trans
     curve = curve[curve["set"] == str(of)].sort_values("step")
     if curve.empty:
         raise ValueError(f"there is no evaluation on {of}")
-    best = curve.loc[curve["accuracy"].idxmax()]
-    return Transience(int(best["step"]), float(best["accuracy"]), float(curve["accuracy"].iloc[-1]))
+    best = int(curve["accuracy"].argmax())
+    return Transience(int(curve["step"].iloc[best]), float(curve["accuracy"].iloc[best]), float(curve["accuracy"].iloc[-1]))

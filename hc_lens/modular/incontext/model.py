@@ -52,7 +52,7 @@ def new_transformer(config: ModelConfig, p: int, n_shots: int, seed: int) -> Hoo
     """
     with deprecation_expected():
         model = HookedTransformer(_hooked_config(config, p, n_shots))
-    model.unembed = TiedUnembed(model.embed)
+    model.unembed = TiedUnembed(model.embed)  # pyright: ignore[reportAttributeAccessIssue]
     generator = torch.Generator().manual_seed(seed)
     out = config.init_std / (2 * config.depth) ** 0.5
     for name, parameter in list(model.named_parameters()):
