@@ -150,7 +150,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
 def preempt_first_at_work(jobs: Sequence[submitit.Job[None]], board: Board) -> submitit.Job[None]:
     """Once a worker has kept gates in training, tell it to stop as the cluster would; returns its job."""
     training = board.run.path / "pruned" / "training"
-    assert holds_within(120, lambda: any(training.glob("seed-*"))), jobs[0].stderr()
+    assert holds_within(400, lambda: any(training.glob("seed-*"))), jobs[0].stderr()
     pid = next(pid for name in board.names if (pid := worker_of(board.job(name))))
     env = psutil.Process(pid).environ()
     own = env.get("SUBMITIT_LOCAL_JOB_ID") or f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
@@ -167,7 +167,7 @@ def test_a_preempted_worker_is_queued_again_and_the_sweep_ends_with_the_same_bit
     board = two_jobs(source, tmp_path / "sweep")
     jobs = submit(board.run.path, SlurmOptions(array=2, time=30), every=0.0, cluster=cluster)
     preempted = preempt_first_at_work(jobs, board)
-    assert holds_within(120, lambda: all(job.paths.result_pickle.exists() for job in jobs)), preempted.stderr()
+    assert holds_within(400, lambda: all(job.paths.result_pickle.exists() for job in jobs)), preempted.stderr()
     assert preempted.result() is None
     assert f"Requeued job {preempted.job_id}" in preempted.stdout()
     assert {state.state for state in board.states()} == {"done"}
