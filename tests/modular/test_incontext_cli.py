@@ -15,17 +15,6 @@ from hc_lens.report import write_article
 from hc_lens.runs import Run
 
 TINY = [
-    *("--p", "5"),
-    *("--tasks", "8"),
-    *("--shots", "4"),
-    *("--depth", "1"),
-    *("--width", "16"),
-    *("--heads", "2"),
-    *("--steps", "10"),
-    *("--every", "5"),
-    *("--batch", "16"),
-    *("--device", "cpu"),
-]
     *("--p", "5", "--tasks", "8", "--shots", "4", "--depth", "1", "--width", "16", "--heads", "2"),
     *("--steps", "10", "--every", "5", "--batch", "16", "--device", "cpu"),
 ]
