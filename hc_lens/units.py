@@ -42,6 +42,11 @@ Axis names (jaxtyping; a starred name stands for any number of axes):
 | `place`                  | points along the circle that its cosines run around: residues or logs      |
 | `term`                   | the numbers that go into it at once                                        |
 | `pair`                   | pairs of numbers, or of those trained on; `train`, `test`: the two parts   |
+| `train`, `test`          | pairs that are trained on, and the others                                  |
+| `task`, `unseen`         | coefficients (a, b) of tasks modulo p: of pre-training, and left out of it |
+| `example`                | pairs (x, y) that the examples of sequences are drawn from                 |
+| `shot`                   | examples of a sequence in their order; `earlier`: those before each        |
+| `point`, `feature`       | what is projected to principal components, and its coordinates             |
 | `*sample`                | none, positions, or pooled samples: see `ActivationMeans.kind`             |
 | `*gates`                 | gates of any shape, each on its own                                        |
 | `*runs`                  | gates of one run (no axis) or of several                                   |

@@ -99,7 +99,7 @@ def last_shot(evaluation: pd.DataFrame) -> dict[EvaluationSet, float]:
     }
     if missing := [str(of) for of in SETS if of not in found]:
         raise ValueError(f"the phase needs the accuracy on all four sets; there is none on {missing[0]}")
-    return {of: float(accuracy) for of, accuracy in found.items()}
+    return found
 
 
 def phase_of(accuracies: Mapping[EvaluationSet, float], threshold: float = THRESHOLD) -> Phase:

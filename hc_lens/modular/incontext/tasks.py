@@ -82,7 +82,7 @@ def _require_room(p: int, n_tasks: int) -> None:
         )
 
 
-def _fours(p: int, n: int, generator: torch.Generator) -> Bool[Tensor, "p p"] | None:
+def _fours(p: int, n: int, generator: torch.Generator) -> Bool[Tensor, "residue residue"] | None:
     """The tasks of n disjoint fours; None where the draw ran into a dead end."""
     used = torch.zeros(p, p, dtype=torch.bool)
     for _ in range(n):
