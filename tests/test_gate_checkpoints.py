@@ -12,16 +12,22 @@ from hc_lens.atomic import RunError
 from hc_lens.means import ActivationMeans
 from hc_lens.pruning import GateCheckpoints, PruneConfig, prune, prune_path
 from hc_lens.pruning.checkpoint import GateCheckpoint
-from hc_lens.pruning.training import STRETCH, GateTraining
+from hc_lens.pruning.training import GateTraining
 from tests.test_pruning import bert, rows
 
-CONFIG = PruneConfig(
-    sparsity=0.5, steps=2 * STRETCH + 6, ramp_steps=2 * STRETCH, batch_size=2, max_length=16, lr_gates=0.05, lr_multipliers=0.1
-)
+STRETCH = 8  # here, so that few steps have several stretches
+
+CONFIG = PruneConfig(sparsity=0.5, steps=2 * STRETCH + 6, ramp_steps=2 * STRETCH, batch_size=2, max_length=16, gate_std=2.0)
 
 
 class Killed(BaseException):
     """What a kill does to the code that runs: it ends here."""
+
+
+@pytest.fixture(autouse=True)
+def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("training", "trained"):
+        monkeypatch.setattr(f"hc_lens.pruning.{module}.STRETCH", STRETCH)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +51,7 @@ def killed_at(step: int) -> Generator[None]:
         yield
 
 
-@pytest.mark.parametrize(("at", "dropout"), [(10, False), (STRETCH, False), (2 * STRETCH + 5, False), (STRETCH + 7, True)])
+@pytest.mark.parametrize(("at", "dropout"), [(3, False), (STRETCH, False), (2 * STRETCH + 5, False), (STRETCH + 7, True)])
 def test_resumed_gates_have_the_bits_of_gates_that_were_never_stopped(setting, tmp_path: Path, monkeypatch, at, dropout):
     model, data, means = setting
     config = replace(CONFIG, dropout=dropout, clip=1.0, schedule="linear", weight_decay=0.01)
