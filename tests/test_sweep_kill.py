@@ -68,19 +68,20 @@ def bits(board: Board) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Board:
-    """A sweep that nothing happened to."""
+def undisturbed(source: Source, tmp_path_factory: pytest.TempPathFactory) -> tuple[Board, float]:
+    """A sweep that nothing happened to, and how many seconds it took here and now."""
     root = tmp_path_factory.mktemp("undisturbed")
     board = planned(source, root, LONG)
+    begin = time.monotonic()
     start(board.run.path, root / "steps.log").join()
     require_done(board.states())
-    return board
+    return board, time.monotonic() - begin
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_a_sweep_killed_at_random_ends_with_the_same_bits(
-    source: Source, undisturbed: Board, tmp_path: Path, seed: int
+    source: Source, undisturbed: tuple[Board, float], tmp_path: Path, seed: int
 ) -> None:
     board, log, dice = planned(source, tmp_path, LONG), tmp_path / "steps.log", random.Random(seed)
     log.touch()
@@ -88,7 +89,7 @@ def test_a_sweep_killed_at_random_ends_with_the_same_bits(
     while any(state.state != "done" for state in board.states()):
         assert not [state for state in board.states() if state.state == "failed"]
         workers = [start(board.run.path, log) for _ in range(2)]
-        time.sleep(dice.uniform(0.0, 4.0))
+        time.sleep(dice.uniform(0.0, undisturbed[1] / 2))
         for each in workers:
             if each.is_alive():
                 os.kill(each.pid or 0, signal.SIGKILL)
@@ -96,10 +97,10 @@ def test_a_sweep_killed_at_random_ends_with_the_same_bits(
             each.join()
     assert kills > 0
 
-    expected, found = bits(undisturbed), bits(board)
+    expected, found = bits(undisturbed[0]), bits(board)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
-    pd.testing.assert_frame_equal(sweep_results(undisturbed), sweep_results(board), check_exact=True)
+    pd.testing.assert_frame_equal(sweep_results(undisturbed[0]), sweep_results(board), check_exact=True)
     _require_little_lost(log, kills)
 
 
