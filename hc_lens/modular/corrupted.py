@@ -168,7 +168,9 @@ def train_corrupted(config: CorruptedConfig, directory: Path, device: torch.devi
         TrainingError: if the loss is not finite.
         RunError: if the directory holds another run, is damaged, or is in use.
     """
-    data, model = corrupted_pairs(config), new_network(config.network, config.seed).to(device or torch.device("cpu"))
+    data, model = corrupted_pairs(config), new_network(config.network, config.seed)
+    if device is not None:
+        model.to(device)
     run = Run.at(directory, "corrupted", _spec(config))
 
     def measure(model: Network) -> dict[str, float | None]:
