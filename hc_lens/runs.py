@@ -161,7 +161,8 @@ class Run:
                     held.enter_context(FileLock(file, timeout=-1 if wait else 0, fallback_to_soft=False))
                 for part in parts or [""]:
                     for leftover in self.path.rglob(f".{part}.*.tmp" if part else atomic.TEMPORARY):
-                        leftover.unlink(missing_ok=True)
+                        if not leftover.match(".run.json.*"):  # another process may just be opening the run: it holds no lock
+                            leftover.unlink(missing_ok=True)
                 yield self
         except Timeout as error:
             raise BusyError(f"{self.path} is being worked on by another process (it holds {error.lock_file})") from error

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hc_lens import atomic
-from hc_lens.runs import Run, RunError, atomic_path, code_version, digest, provenance
+from hc_lens.runs import BusyError, Run, RunError, atomic_path, code_version, digest, provenance
 
 SPEC = {"config": {"steps": 300, "lr": 2e-5, "betas": (0.9, 0.999)}, "model": "m", "data": "d"}
 
@@ -492,6 +492,27 @@ def test_kill_9_leaves_whole_files_and_frees_the_lock(wait: float, run: Run) -> 
         warnings.simplefilter("ignore")
         steps = run.metrics().step.tolist() if (run.path / "metrics.jsonl").exists() else []
     assert steps == list(range(1, len(steps) + 1))
+
+
+def test_a_lock_leaves_alone_what_a_process_that_opens_the_run_is_writing(run: Run) -> None:
+    opening, left = run.path / ".run.json.0a1b2c3d.tmp", run.path / ".table.parquet.0a1b2c3d.tmp"
+    for file in (opening, left):
+        file.write_text("half")
+    with run.locked():
+        assert opening.exists(), "its writer holds no lock, and moves it into place in a moment"
+        assert not left.exists()
+
+
+def test_parts_of_a_run_are_locked_and_cleared_apart(run: Run) -> None:
+    mine, other = run.path / ".seed-4.parquet.0a1b2c3d.tmp", run.path / ".seed-42.parquet.0a1b2c3d.tmp"
+    for file in (mine, other):
+        file.write_text("half")
+    with run.locked("seed-4"):
+        assert (mine.exists(), other.exists()) == (False, True)
+        with Run.open(run.path).locked("seed-42", "seed-43"):
+            assert not other.exists()
+        with pytest.raises(BusyError, match=r"\.lock-seed-4"), Run.open(run.path).locked("seed-3", "seed-4"):
+            pass
 
 
 def test_the_lock_is_one_at_a_time_and_released_after_an_error(run: Run) -> None:
