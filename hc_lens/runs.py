@@ -8,9 +8,10 @@ atomically (`hc_lens.atomic`), so that a killed run holds whole files only and g
 import hashlib
 import json
 import re
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -32,6 +33,7 @@ class BusyError(RunError):
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*")
 _RESERVED = ("run", "finished")
+_OPENING = 60.0  # seconds that the writing of a run.json may take
 
 
 def digest(value: object) -> str:
@@ -161,7 +163,7 @@ class Run:
                     held.enter_context(FileLock(file, timeout=-1 if wait else 0, fallback_to_soft=False))
                 for part in parts or [""]:
                     for leftover in self.path.rglob(f".{part}.*.tmp" if part else atomic.TEMPORARY):
-                        if not leftover.match(".run.json.*"):  # another process may just be opening the run: it holds no lock
+                        if not _being_opened(leftover):
                             leftover.unlink(missing_ok=True)
                 yield self
         except Timeout as error:
@@ -271,6 +273,13 @@ class Run:
     def unfinish(self) -> None:
         """Take the mark away: the run was asked for more."""
         (self.path / "finished.json").unlink(missing_ok=True)
+
+
+def _being_opened(leftover: Path) -> bool:
+    """Whether another process may just be writing this `run.json`, for which it holds no lock."""
+    with suppress(FileNotFoundError):
+        return leftover.match(".run.json.*") and time.time() - leftover.stat().st_mtime < _OPENING
+    return False
 
 
 def _require_empty(path: Path) -> None:

@@ -153,6 +153,7 @@ def test_at_takes_an_empty_directory_and_refuses_foreign_files(tmp_path: Path) -
 
 def test_at_takes_what_a_creation_killed_half_way_left(tmp_path: Path) -> None:
     (tmp_path / ".run.json.0123abcd.tmp").write_text('{"form')
+    os.utime(tmp_path / ".run.json.0123abcd.tmp", (0, 0))
     run = Run.at(tmp_path, "prune", SPEC)
     with run.locked():
         pass
