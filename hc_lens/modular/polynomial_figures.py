@@ -45,7 +45,7 @@ def width_curves(table: pd.DataFrame) -> go.Figure:
             hovertemplate=f"{text(task)}, %{{x}} neurons: %{{y:.2%}}<extra></extra>",
         )
     drawn.add_hline(y=1, line={"color": BAND, "width": 1})
-    drawn.update_xaxes(title_text="neurons", type="log", dtick="D1", exponentformat="none", tickangle=0)
+    drawn.update_xaxes(title_text="neurons", type="log", dtick="D2", exponentformat="none", tickangle=0)
     drawn.update_yaxes(title_text="accuracy", tickformat=".0%", range=[-0.02, 1.05])
     drawn.update_layout(margin={"t": 70})
     return drawn
@@ -63,7 +63,8 @@ def neuron_spectra(panels: Mapping[str, Float[Tensor, "_ _"]]) -> go.Figure:
     """
     if not panels:
         raise ValueError("neuron_spectra needs at least one panel; there is none")
-    drawn = make_subplots(1, len(panels), subplot_titles=[text(title) for title in panels], horizontal_spacing=0.03)
+    titles = [text(title).replace(", ", "<br>") for title in panels]
+    drawn = make_subplots(1, len(panels), subplot_titles=titles, horizontal_spacing=0.03)
     for column, shares in enumerate(panels.values(), start=1):
         order = shares.argmax(0).argsort(stable=True)
         chosen = order[:: max(1, -(-len(order) // _SHOWN))]
@@ -81,7 +82,7 @@ def neuron_spectra(panels: Mapping[str, Float[Tensor, "_ _"]]) -> go.Figure:
     drawn.update_xaxes(title_text="frequency", showgrid=False)
     drawn.update_yaxes(showticklabels=False, showgrid=False)
     drawn.update_yaxes(title_text="neurons, by frequency", col=1)
-    drawn.update_layout(template=TEMPLATE, height=400, margin={"t": 44})
+    drawn.update_layout(template=TEMPLATE, height=430, margin={"t": 76})
     return drawn
 
 
