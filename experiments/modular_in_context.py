@@ -7,10 +7,10 @@ setting that generalizes out of distribution on a CPU: settings in order of size
 until one is solved; then phases over the number of tasks and a deeper model with what is left. That none was found
 is an answer too, with the same curves.
 
-Run: `python -m experiments.modular_in_context --preset desk --threads 1 --budget 40`; the same command resumes.
+Run: `python -m experiments.modular_in_context --preset desk --threads 1 --budget 36`; the same command resumes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -38,20 +38,20 @@ class Config:
 
     Attributes:
         candidates: settings by name, smallest first.
-        tasks, fractions: numbers of tasks and shares of train examples of the phase map, at the chosen candidate's setting;
-            no fractions: its own.
+        tasks, fractions: numbers of tasks, by p, and shares of train examples of the phase map, at the chosen candidate's
+            setting; no fractions: its own.
         depths: blocks of the deeper models that are trained at that setting, to see whether generalization passes.
         budget: CPU minutes for all of it, evaluation included; None: every setting is trained to its end.
     """
 
     candidates: tuple[tuple[str, InContextConfig], ...]
-    tasks: tuple[int, ...]
+    tasks: Mapping[int, tuple[int, ...]]
     fractions: tuple[float, ...]
     depths: tuple[int, ...]
     budget: float | None
 
 
-SEARCH, MAP = 0.6, 0.75
+SEARCH, MAP = 0.7, 0.75
 """Shares of the budget: of all of it for the search; of what that leaves for the phase map. Deeper models get the rest."""
 
 
@@ -61,15 +61,16 @@ def config(preset: Preset, budget: float) -> Config:
         training = Training(24, 16, 3e-3, 0.1, warmup_steps=4, checkpoint_every=8, log_every=4, evaluate=50)
         tiny = InContextConfig(Data(5, 8, 0.7, 5), ModelConfig(1, 16, 2, 0.1), training)
         two = replace(tiny, model=replace(tiny.model, depth=2))
-        return Config((("one-block", tiny), ("two-blocks", two)), (4, 8), (), (3,), 0.1)
+        return Config((("one-block", tiny), ("two-blocks", two)), {5: (4, 8)}, (), (3,), 0.1)
     if preset == "desk":
-        return Config(desk_candidates(), (4, 8, 12, 16, 20), (), (4,), budget)
+        return Config(desk_candidates(), {5: (4, 8, 12, 16, 20), 7: (8, 16, 24, 32, 40)}, (), (4,), budget)
     published = Training(precision="bf16")
     paper = (
         ("depth-2", InContextConfig(Data(n_tasks=512, fraction=0.6), ModelConfig(2), published)),
         ("depth-4", InContextConfig(Data(n_tasks=384, fraction=0.8), ModelConfig(4), replace(published, batch_size=1536))),
     )
-    return Config(paper, (8, 16, 32, 64, 128, 256, 512), (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), (6,), None)
+    tasks = {29: (8, 16, 32, 64, 128, 256, 512)}
+    return Config(paper, tasks, (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), (6,), None)
 
 
 def desk_candidates() -> tuple[tuple[str, InContextConfig], ...]:
@@ -79,8 +80,7 @@ def desk_candidates() -> tuple[tuple[str, InContextConfig], ...]:
     narrow, wider = ModelConfig(2, 32, 4, 0.1), ModelConfig(2, 64, 4, 0.06)
     return (
         ("p5-w32", InContextConfig(five, narrow, training)),
-        ("p5-w32-repeats", InContextConfig(replace(five, repeats=True), narrow, training)),
-        ("p5-w64", InContextConfig(five, wider, replace(training, lr=2e-3))),
+        ("p5-w64-repeats", InContextConfig(replace(five, repeats=True), wider, replace(training, lr=2e-3, weight_decay=0.3))),
         ("p7-w64-repeats", InContextConfig(replace(seven, repeats=True), wider, replace(training, lr=2e-3))),
     )
 
@@ -93,7 +93,7 @@ class Search:
     budget: float | None
     device: torch.device
 
-    def share(self, before: Sequence[Tried], part: float, waiting: int) -> float:
+    def share(self, before: Collection[Tried], part: float, waiting: int) -> float:
         """CPU seconds for the next of so many waiting runs, when `before` may have used a part of the budget in all."""
         if self.budget is None:
             return float("inf")
@@ -141,28 +141,30 @@ def phase_runs(config: Config, base: Tried, before: Sequence[Tried], search: Sea
     """The chosen setting with other numbers of tasks and shares of examples, as many steps each as it took itself."""
     chosen, steps = base.found.config, base.found.steps[-1]
     fractions = config.fractions or (chosen.data.fraction,)
-    grid = [(n, fraction) for fraction in fractions for n in config.tasks]
+    grid = [(n, fraction) for fraction in fractions for n in config.tasks[chosen.data.p]]
     runs: list[Tried] = []
-    used = list(before)
     left = 1 - (1 - SEARCH) * (1 - MAP)
     for place, (n, fraction) in enumerate(grid):
         data = replace(chosen.data, n_tasks=n, fraction=fraction)
         batch = n * max(1, round(chosen.training.batch_size / n))
         setting = replace(chosen, data=data, training=replace(chosen.training, batch_size=batch))
-        seconds = search.share([*used, *runs], left, len(grid) - place)
-        name = f"tasks-{n}-of-{chosen.data.p**2}-examples-{fraction:g}"
+        if setting == chosen:
+            runs.append(base)
+            continue
+        seconds = search.share({*before, *runs}, left, len(grid) - place)
+        name = f"{base.name}-tasks-{n}-examples-{fraction:g}"
         runs.append(search.train(name, setting, lambda found: found.steps[-1] >= steps, seconds))
     return runs
 
 
-def deeper_runs(config: Config, base: Tried, before: Sequence[Tried], search: Search) -> list[Tried]:
+def deeper_runs(config: Config, base: Tried, before: Collection[Tried], search: Search) -> list[Tried]:
     """The chosen setting with more blocks, as long as there is budget."""
     runs: list[Tried] = []
     for place, depth in enumerate(config.depths):
         chosen = base.found.config
         setting = replace(chosen, model=replace(chosen.model, depth=depth))
-        seconds = search.share([*before, *runs], 1.0, len(config.depths) - place)
-        runs.append(search.train(f"depth-{depth}-of-{base.name}", setting, never, seconds))
+        seconds = search.share({*before, *runs}, 1.0, len(config.depths) - place)
+        runs.append(search.train(f"{base.name}-depth-{depth}", setting, never, seconds))
     return runs
 
 
@@ -172,7 +174,7 @@ def run(config: Config, places: Places, device: torch.device) -> Article:
     tried = find(config, search)
     base = best_of(tried)
     phases = phase_runs(config, base, tried, search)
-    deeper = deeper_runs(config, base, [*tried, *phases], search)
+    deeper = deeper_runs(config, base, {*tried, *phases}, search)
     untried = [name for name, _ in config.candidates[len(tried) :]]
     return article(QUESTION, Measured(tried, base, phases, deeper, untried, config.budget))
 
@@ -187,7 +189,7 @@ def experiment(budget: float, preset: Preset, places: Places) -> Article:
 class InContextArguments(Arguments):
     """Search for in-context generalization, and write its report."""
 
-    budget: float = 40.0
+    budget: float = 36.0
     """CPU minutes that the desk preset may take, over all calls; more of them let it go on."""
 
 

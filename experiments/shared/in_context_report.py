@@ -45,7 +45,7 @@ _OF = SETS[2]
 _SEQUENCES = 2_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tried:
     """A setting that was trained, finished or not."""
 
@@ -134,10 +134,10 @@ def answer(found: Measured) -> str:
     base = found.base
     accuracies = ", ".join(f"{accuracy:.0%} on {of}" for of, accuracy in base.accuracies.items())
     if base.phase == "OOD generalization":
-        said = f"{base.name} generalizes out of distribution after {base.step} steps, {base.found.seconds / 60:.1f} CPU minutes"
+        said = f"{base.name} generalizes out of distribution after {base.step} steps, {base.found.seconds / 60:.2g} CPU minutes"
     else:
         said = (
-            f"None of {len(found.tried)} settings generalizes out of distribution within {minutes:.1f} CPU minutes; the "
+            f"None of {len(found.tried)} settings generalizes out of distribution within {minutes:.2g} CPU minutes; the "
             f"furthest, {base.name}, is in phase {base.phase!r} after {base.step} steps"
         )
     return f"{said}: {accuracies} (chance {base.chance:.0%})."
