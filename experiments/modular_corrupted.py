@@ -8,39 +8,32 @@ the reverse order and at random; gates are trained against the true answers, bli
 Run: `python -m experiments.modular_corrupted --preset desk`; the same command resumes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pandas as pd
 
 from experiments.shared.command import Places, run_experiment, versions
+from experiments.shared.corrupted_report import DECAY, DROPOUT, NORM, PLAIN, STRONG, Measured, findings, sections, told
 from experiments.shared.settings import Preset
-from hc_lens.analysis.seeds import mean_over_seeds
-from hc_lens.modular import corrupted_figures as figures
-from hc_lens.modular.corrupted import GENERALIZING, Accuracies, CorruptedConfig, Trained, train_corrupted, two_stages
+from hc_lens.modular.corrupted import GENERALIZING, CorruptedConfig, Trained, train_corrupted
 from hc_lens.modular.curves import (
     accuracies_of,
-    norm_weights,
     pruning_curves,
-    rank_correlation,
     threshold_table,
 )
 from hc_lens.modular.mlp import MlpConfig
-from hc_lens.modular.networks import TransformerConfig, neuron_weights
+from hc_lens.modular.networks import TransformerConfig
 from hc_lens.modular.neuron_gates import gate_neurons
-from hc_lens.modular.phases import phase_of_run
 from hc_lens.modular.training import FitConfig
 from hc_lens.pruning import PruneConfig
-from hc_lens.report import Article, Finding, Section, Verdict, text_table
-from hc_lens.report.cells import interval_text
+from hc_lens.report import Article
 from hc_lens.stages import remembered
 
 QUESTION = (
     "Can a network memorise wrong labels and generalize all the same, which neurons do which, and what do weight decay, "
     "dropout and BatchNorm change?"
 )
-PLAIN, DECAY, STRONG, DROPOUT, NORM = "no decay", "weight decay 5", "weight decay 15", "dropout", "BatchNorm"
 
 
 @dataclass(frozen=True)
@@ -104,22 +97,6 @@ def _variants(plain: CorruptedConfig, width: int, longer: int) -> dict[str, Corr
     }
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """Everything that the report tells: runs by setting, variants by name, and the tables made from the first setting's."""
-
-    config: Config
-    runs: Mapping[str, Sequence[Trained]]
-    variants: Mapping[str, Trained]
-    removed: pd.DataFrame
-    curves: pd.DataFrame
-    gates: pd.DataFrame
-
-    @property
-    def plain(self) -> Sequence[Trained]:
-        return self.runs[PLAIN]
-
-
 def run(config: Config, places: Places) -> Article:
     """Train, prune, gate, and tell."""
 
@@ -135,7 +112,7 @@ def run(config: Config, places: Places) -> Article:
     curves = [pruning_curves(each, config.shares, config.draws).assign(seed=each.config.seed) for each in plain]
     gates = [gates_table(each, config.gates) for each in plain]
     tables = [pd.concat(each, ignore_index=True) for each in (removed, curves, gates)]
-    return article(Measured(config, runs, variants, *tables))
+    return article(config, Measured(runs, variants, *tables))
 
 
 def gates_table(trained: Trained, config: PruneConfig) -> pd.DataFrame:
@@ -155,237 +132,21 @@ def gates_table(trained: Trained, config: PruneConfig) -> pd.DataFrame:
     return remembered(trained.run, "gates", recipe.as_dict(), compute)
 
 
-def over_seeds(table: pd.DataFrame, by: str, columns: Sequence[str], percent: bool = True) -> pd.DataFrame:
-    """Means over seeds with their intervals (Student's t) as texts, a row per value of `by`; repeats of a seed are averaged."""
-    rows: list[dict[str, object]] = []
-    for name, group in table.groupby(by, sort=False):
-        seeds = group.groupby("seed")[list(columns)].mean()
-        row: dict[str, object] = {by: name, "seeds": len(seeds)}
-        for column in columns:
-            mean = mean_over_seeds(seeds[column].to_numpy(dtype=np.float64), 0, 1)
-            factor, digits = (100, 1) if percent else (1, 3)
-            row[f"{column} (%)" if percent else column] = interval_text(
-                factor * mean.mean, factor * mean.low, factor * mean.high, digits
-            )
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def by_run(runs: Mapping[str, Sequence[Trained]]) -> pd.DataFrame:
-    """Every run: its phase, accuracies, IPR and the steps of its two stages."""
-    rows = [
-        {"setting": name, "seed": each.config.seed, "phase": phase_of_run(each)}
-        | each.accuracies._asdict()
-        | {"ipr": float(each.ipr.mean()), "periodic": float((each.ipr >= GENERALIZING).double().mean())}
-        | two_stages(each.history)._asdict()
-        for name, seeds in runs.items()
-        for each in seeds
-    ]
-    return pd.DataFrame(rows)
-
-
-def sections(found: Measured) -> list[Section]:
-    """The figures and tables, in the order of the argument."""
-    shares = [*Accuracies._fields]
-    table = by_run(found.runs)
-    plain, strong, norm = found.plain, found.runs[STRONG], found.runs[NORM]
-    spectra = plain[0]
-    order = spectra.ipr.argsort()
-    shown = [int(order[place]) for place in (0, len(order) // 3, -len(order) // 10, -1)]
-    histories = pd.concat([each.history.assign(seed=each.config.seed) for each in plain])
-    ipr = pd.concat([pd.DataFrame({"run": name, "ipr": seeds[0].ipr.tolist()}) for name, seeds in found.runs.items()])
-    percent = [*shares, "periodic"]
-    return [
-        Section(
-            "coexistence",
-            "Memorising and generalizing, without weight decay",
-            "One line per seed. Train: by the labels given, corrupted ones included.",
-            figures.accuracies_over_time(histories),
-            shown=[text_table(over_seeds(table, "setting", shares), "At the end of training, mean [95 %] over seeds")],
-            folded=[text_table(table, "Every run", labels=3, percent=percent, missing="never")],
-        ),
-        Section(
-            "ipr",
-            "How periodic neurons are",
-            "The first seed of each setting; dashed: the threshold.",
-            figures.ipr_histogram(ipr),
-            shown=[
-                text_table(over_seeds(table, "setting", ["ipr", "periodic"], percent=False), "Mean IPR, and share above 0.5")
-            ],
-        ),
-        Section(
-            "spectra",
-            "What a neuron of low and of high IPR looks like",
-            "U of the first term, setting without weight decay: above the weights over the numbers, below the share of power.",
-            figures.neuron_spectra(neuron_weights(spectra.model)[0], spectra.ipr, shown),
-        ),
-        Section(
-            "pruning",
-            "Accuracies as neurons are removed, by IPR and at random",
-            "Mean over seeds; bands span seeds and random orders. Removed neurons are set to zero, nothing is trained again.",
-            figures.pruning_curves_figure(found.curves),
-            shown=[
-                text_table(over_seeds(found.removed, "neurons", shares), "All neurons, the periodic ones, as many at random")
-            ],
-            folded=[text_table(found.removed, "By seed and draw", percent=shares)],
-        ),
-        Section(
-            "stages",
-            "Two stages: generalizing, and letting go of the corrupted labels",
-            f"{STRONG}, seed {strong[0].config.seed}. Steps: first with 90 % test accuracy; with most corrupted labels "
-            "learned; then first with no more than 10 % of them.",
-            figures.accuracies_over_time(strong[0].history, two_stages(strong[0].history)),
-            shown=[
-                text_table(
-                    table[["setting", "seed", *two_stages(strong[0].history)._fields]], "Steps", labels=2, missing="never"
-                )
-            ],
-        ),
-        Section(
-            "batchnorm",
-            "BatchNorm's weight of a neuron against its IPR",
-            "A mark is a neuron, seed 0. Correlation: Spearman's, of |weight| and IPR.",
-            figures.norm_weight_against_ipr(norm_weights(norm[0])),
-            shown=[text_table(norm_table(norm), "Every seed")],
-        ),
-        Section(
-            "gates",
-            "Gates trained against the true answers, beside the IPR",
-            "AUC: the chance that a periodic neuron's gate is more open than another's. As many are kept as are periodic.",
-            shown=[text_table(found.gates, "Every seed", percent=["sparsity", "kept are periodic", *shares])],
-        ),
-        Section(
-            "variants",
-            "Other networks, losses and operations",
-            "One seed each, weight decay 5. A product's IPR is taken over discrete logarithms.",
-            shown=[
-                text_table(
-                    by_run({name: [each] for name, each in found.variants.items()}),
-                    "Every variant",
-                    labels=3,
-                    percent=percent,
-                    missing="never",
-                )
-            ],
-        ),
-    ]
-
-
-def norm_table(runs: Sequence[Trained]) -> pd.DataFrame:
-    """BatchNorm's weights of neurons of low and of high IPR, by seed."""
-    rows: list[dict[str, object]] = []
-    for each in runs:
-        table = norm_weights(each)
-        low, high = table[table["ipr"] < GENERALIZING], table[table["ipr"] >= GENERALIZING]
-        rows.append(
-            {
-                "seed": each.config.seed,
-                "correlation": rank_correlation(table["ipr"], table["weight"]),
-                "mean |weight|, IPR < 0.5": low["weight"].mean(),
-                "mean |weight|, IPR >= 0.5": high["weight"].mean(),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def findings(found: Measured) -> list[Finding]:
-    """The claims, each judged by every seed."""
-    plain = by_run({PLAIN: found.plain})
-    removed = found.removed
-    periodic, random = (removed[removed["neurons"] == name] for name in (f"IPR >= {GENERALIZING:g}", "random"))
-    decayed = by_run({name: found.runs[name] for name in (DECAY, STRONG)})
-    strong = decayed[decayed["setting"] == STRONG]
-    correlations = norm_table(found.runs[NORM])["correlation"]
-    ipr = by_run(found.runs).groupby("setting")["ipr"].mean()
-    auc = found.gates["auc"]
-    staged = strong["unlearned"].notna() & (strong["grokked"] < strong["unlearned"])
-    inverted = decayed["phase"].isin(["partial inversion", "full inversion"])
-    return [
-        _judged(
-            "coexistence",
-            "Do memorising and generalizing coexist without weight decay?",
-            bool((plain["as_labelled"] >= 0.9).all() and (plain["test"] >= 0.95).all()),
-            f"corrupted labels learned {_range(plain['as_labelled'])}, test accuracy {_range(plain['test'])}",
-            "corrupted labels >= 90 % and test >= 95 % in every seed",
-        ),
-        _judged(
-            "pruning",
-            "Does removing the neurons of low IPR remove what is memorised, and nothing else?",
-            bool((periodic["as_labelled"] <= 0.05).all() and (periodic["test"] >= 0.99).all() and (random["test"] < 0.9).all()),
-            f"corrupted labels {_range(periodic['as_labelled'])} and test {_range(periodic['test'])} without them; test "
-            f"{_range(random['test'])} without as many at random",
-            "in every seed corrupted labels <= 5 % and test >= 99 %, and test < 90 % for every random draw",
-        ),
-        _judged(
-            "inversion",
-            "Does weight decay invert the corrupted labels?",
-            bool(inverted.all()),
-            "; ".join(
-                f"{name}: {', '.join(rows['phase'])}; true answers to corrupted pairs {_range(rows['as_true'])}"
-                for name, rows in decayed.groupby("setting", sort=False)
-            ),
-            "partial or full inversion in every seed of both settings",
-        ),
-        _judged(
-            "stages",
-            "Does the network generalize first and unlearn afterwards?",
-            bool(staged.all()),
-            f"generalizes at steps {_list(strong['grokked'])}, has unlearned at {_list(strong['unlearned'])} ({STRONG})",
-            "in every seed test >= 90 % before corrupted labels <= 10 %",
-        ),
-        _judged(
-            "ipr",
-            "Do weight decay and dropout raise the neurons' IPR?",
-            bool(min(ipr[STRONG], ipr[DECAY], ipr[DROPOUT]) > ipr[PLAIN]),
-            ", ".join(f"{name} {ipr[name]:.2f}" for name in (PLAIN, DECAY, STRONG, DROPOUT)),
-            "a greater mean IPR with each than without, mean over seeds",
-        ),
-        _judged(
-            "batchnorm",
-            "Does BatchNorm scale memorising neurons down?",
-            bool((correlations > 0.5).all()),
-            f"rank correlation of its weight with IPR: {_list(correlations, 2)}",
-            "correlation > 0.5 in every seed",
-        ),
-        _judged(
-            "gates",
-            "Do gates trained against the true answers find the neurons of low IPR?",
-            bool((auc > 0.8).all()),
-            f"AUC {_list(auc, 2, 'undefined')}",
-            "AUC > 0.8 in every seed",
-        ),
-    ]
-
-
-def _judged(key: str, question: str, holds: bool, sentence: str, rule: str) -> Finding:
-    verdict: Verdict = "yes" if holds else "no"
-    return Finding(key, question, verdict, sentence, f"{sentence[0].upper()}{sentence[1:]}.", f"Yes: {rule}.")
-
-
-def _range(shares: pd.Series) -> str:
-    """The least and the greatest of some shares: `93.1 to 95.0 %`."""
-    return f"{100 * shares.min():.1f} to {100 * shares.max():.1f} %"
-
-
-def _list(values: pd.Series, digits: int = 0, missing: str = "never") -> str:
-    return ", ".join(missing if pd.isna(value) else f"{value:.{digits}f}" for value in values)
-
-
-def article(found: Measured) -> Article:
+def article(config: Config, found: Measured) -> Article:
     """The report."""
     judged = findings(found)
-    plain = found.config.settings[PLAIN]
+    plain = config.settings[PLAIN]
     return Article(
         title="Corrupted labels in modular arithmetic",
         question=QUESTION,
-        answer="\n".join(f"{each.question} {each.verdict}: {each.short}." for each in judged),
+        answer=told(judged),
         sections=sections(found),
         facts=[
             ("Task", f"a + b mod {plain.network.p}, {100 * plain.alpha:g} % of pairs, {100 * plain.xi:g} % corrupted"),
-            ("Seeds", ", ".join(map(str, found.config.seeds))),
+            ("Seeds", ", ".join(map(str, config.seeds))),
         ],
         provenance=versions(),
-        config={"gates": found.config.gates.as_dict(), "shares": found.config.shares, "draws": found.config.draws},
+        config={"gates": config.gates.as_dict(), "shares": config.shares, "draws": config.draws},
         findings=judged,
     )
 

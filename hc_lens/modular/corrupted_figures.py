@@ -86,7 +86,7 @@ def ipr_histogram(table: pd.DataFrame, threshold: float = GENERALIZING, bins: in
         )
         line = {"color": PALETTE[1], "width": 1.5, "dash": "dash"}
         drawn.add_vline(x=threshold, line=line, row=1, col=column)  # pyright: ignore[reportArgumentType]
-    drawn.update_xaxes(range=[0, 1], title_text="IPR of a neuron", nticks=6)
+    drawn.update_xaxes(range=[-0.02, 1.02], title_text="IPR of a neuron", tickvals=[0, 0.5, 1])
     drawn.update_yaxes(title_text="neurons", row=1, col=1)
     drawn.update_layout(template=TEMPLATE, height=320, bargap=0.06, margin={"t": 40})
     return drawn
