@@ -18,7 +18,8 @@ import torch
 import tyro
 
 from experiments.shared.command import Arguments, Places, run_with
-from experiments.shared.in_context_report import Measured, Tried, article
+from experiments.shared.in_context_insides import Tried
+from experiments.shared.in_context_report import Measured, article
 from experiments.shared.settings import Preset
 from hc_lens.modular.incontext.evaluation import PHASES, phases_over_training
 from hc_lens.modular.incontext.model import ModelConfig
