@@ -86,8 +86,8 @@ def config(preset: Preset) -> Config:
     """What is run at each scale: `paper` has its width of 5000 neurons in training and sums of five terms."""
     if preset == "smoke":
         tasks = (Task("sum", 2, 7, (20, 100)), Task("product", 2, 7, (20, 100)))
-        learning = LearnConfig(60, fit=FitConfig(60, lr=0.005, weight_decay=5.0, measure_every=20))
-        return Config(tasks, 200, {7: ((100, 200),)}, 11, {7: (0, 1)}, learning, (0, 1))
+        learning = LearnConfig(60, fit=FitConfig(40, lr=0.03, weight_decay=5.0, measure_every=20))
+        return Config(tasks, 200, {7: ((100, 200),)}, 11, {7: (0, 1)}, learning, (0,))
     tasks = (
         Task("sum", 2, 97, (25, 50, 100, 200, 400)),
         Task("product", 2, 97, (25, 50, 100, 200, 400)),
