@@ -303,7 +303,7 @@ def learned_section(found: Measured) -> Section:
     shown = with_interval(found.learned, "test", percent=True)[columns]
     return Section(
         "learned",
-        "One more term makes a polynomial unlearnable",
+        "What networks learn, beside what the form of the polynomial says",
         f"Trained on half of the pairs ({found.config.learning.n_neurons} neurons, {found.config.learning.fit.steps} steps). "
         "Whiskers: 95 % interval over seeds. Grey: what the commonest training label would get.",
         figures.learnable_figure(found.learned),
