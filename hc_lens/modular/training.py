@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hc_lens.forward import device_of, mode
-from hc_lens.modular.networks import Network, answers
+from hc_lens.modular.networks import Network, answers, neuron_count
 from hc_lens.progress import progress
 from hc_lens.runs import Run
 from hc_lens.train import TrainingError
@@ -28,6 +28,10 @@ LossName = Literal["mse", "cross_entropy"]
 
 Measure = Callable[[Network], Mapping[str, float | None]]
 """What is logged along the way, in eval mode and without gradients: values by name, None where there is none."""
+
+
+_IN_CACHE = 2**19
+"""Activations of a hidden layer held at once: 2 MiB."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +94,23 @@ def training_step(
     numbers: Int[Tensor, "batch term"],
     targets: Num[Tensor, "batch *output"],
 ) -> None:
-    """One update of all weights."""
-    loss = loss_of(answers(model, numbers), targets)
+    """One update of all weights, from the mean loss over these pairs."""
     optimizer.zero_grad()
-    loss.backward()
+    size = rows_at_once(model, len(targets))
+    for some, theirs in zip(numbers.split(size), targets.split(size), strict=True):
+        loss = loss_of(answers(model, some), theirs) * (len(theirs) / len(targets))
+        loss.backward()
     optimizer.step()
+
+
+def rows_at_once(model: Network, n: int) -> int:
+    """How many of n pairs go through the network together: on a CPU, as many as keep their activations in its cache.
+
+    Writing activations to memory and reading them back otherwise takes longer than the products. BatchNorm needs all pairs.
+    """
+    if device_of(model).type != "cpu" or any(isinstance(module, torch.nn.BatchNorm1d) for module in model.modules()):
+        return n
+    return min(n, max(1, _IN_CACHE // neuron_count(model)))
 
 
 def fit(

@@ -5,8 +5,8 @@ import torch
 
 from hc_lens.modular.arithmetic import all_pairs, split_pairs
 from hc_lens.modular.mlp import MlpConfig, ModularMlp
-from hc_lens.modular.networks import TransformerConfig, new_network
-from hc_lens.modular.training import FitConfig, fit, loss_of, targets_of, training_step
+from hc_lens.modular.networks import TransformerConfig, answers, neuron_count, new_network
+from hc_lens.modular.training import FitConfig, fit, loss_of, rows_at_once, targets_of, training_step
 from hc_lens.runs import Run
 from hc_lens.train import TrainingError
 
@@ -43,6 +43,24 @@ def test_a_step_is_adamw_with_decoupled_decay_by_hand():
     for (name, after), gradient in zip(model.named_parameters(), g, strict=True):
         expected = before[name] * (1 - 0.01 * 2.0) - 0.01 * gradient / (gradient.abs() + 1e-8)
         torch.testing.assert_close(after.detach(), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("network", [MlpConfig(P, 20), TransformerConfig(P, 8, 2)])
+def test_pairs_in_parts_give_the_gradients_of_all_at_once(monkeypatch, network, loss):
+    model, targets = new_network(network, seed=0), targets_of(PAIRS.target, P, loss)
+    whole = torch.autograd.grad(loss_of(answers(model, PAIRS.numbers), targets), list(model.parameters()), allow_unused=True)
+    monkeypatch.setattr("hc_lens.modular.training._IN_CACHE", 10 * neuron_count(model))  # 49 pairs: 10 at a time, then 9
+    assert rows_at_once(model, 49) == 10
+    training_step(model, torch.optim.AdamW(model.parameters(), lr=0.0), PAIRS.numbers, targets)
+    for weight, gradient in zip(model.parameters(), whole, strict=True):
+        if gradient is not None:
+            torch.testing.assert_close(weight.grad, gradient, atol=1e-7, rtol=1e-4)
+
+
+def test_batch_norm_sees_all_pairs_at_once():
+    assert rows_at_once(new_network(MlpConfig(P, 20, batch_norm=True), seed=0), 10**9) == 10**9
+    assert rows_at_once(new_network(MlpConfig(P, 512), seed=0), 10**9) == 1024
 
 
 @pytest.mark.parametrize(
