@@ -62,7 +62,7 @@ def config(preset: Preset) -> Config:
         return Config(_settings(small, 1, 16), _variants(small, 16, 1), (0, 1), (0.0, 0.3, 0.6), PruneConfig.desk(steps=10), 2)
     plain, shares = CorruptedConfig(), tuple(step / 20 for step in range(20))
     if preset == "desk":
-        return Config(_settings(plain, 1, 64), _variants(plain, 128, 1), (0, 1, 2), shares, PruneConfig.desk(steps=300))
+        return Config(_settings(plain, 1, 64), _variants(plain, 64, 1), (0, 1, 2), shares, PruneConfig.desk(steps=300))
     return Config(_settings(plain, 2, 64), _variants(plain, 128, 2), tuple(range(5)), shares, PruneConfig.desk(steps=600))
 
 
@@ -78,7 +78,7 @@ def _settings(plain: CorruptedConfig, longer: int, batch: int) -> dict[str, Corr
         PLAIN: replace(plain, fit=fit(1)),
         DECAY: replace(plain, fit=fit(0.5, weight_decay=5.0)),
         STRONG: replace(plain, fit=fit(0.5, weight_decay=15.0)),
-        DROPOUT: replace(plain, network=replace(plain.network, dropout=0.6), fit=fit(1)),
+        DROPOUT: replace(plain, network=replace(plain.network, dropout=0.6), fit=fit(0.5)),
         NORM: replace(plain, network=replace(plain.network, batch_norm=True), alpha=0.65, xi=0.2, fit=norm),
     }
 
@@ -88,12 +88,15 @@ def _variants(plain: CorruptedConfig, width: int, longer: int) -> dict[str, Corr
     assert isinstance(network, MlpConfig)
     decayed = replace(plain.fit, steps=longer * plain.fit.steps, weight_decay=5.0)
     entropy = replace(decayed, loss="cross_entropy")
+    short = replace(entropy, steps=max(1, entropy.steps // 2), lr=0.003, weight_decay=2.0)
+    transformer = replace(plain, network=TransformerConfig(network.p, d_model=width), fit=short)
     return {
         "a b instead of a + b": replace(plain, operation="multiply", fit=decayed),
         "ReLU": replace(plain, network=replace(network, activation="relu"), fit=decayed),
         "GELU": replace(plain, network=replace(network, activation="gelu"), fit=decayed),
         "cross-entropy": replace(plain, fit=entropy),
-        "transformer, cross-entropy": replace(plain, network=TransformerConfig(network.p, d_model=width), fit=entropy),
+        "transformer": transformer,
+        "transformer, clean labels": replace(transformer, xi=0.0),
     }
 
 

@@ -63,9 +63,9 @@ def config(preset: Preset) -> Config:
         base = CorruptedConfig(MlpConfig(11, 24), alpha=0.8, fit=FitConfig(20, measure_every=10))
         return Config(_diagrams(base, (0.0, 5.0), (0.0, 0.3), (0.5, 0.8)), (0.0, 0.3))
     if preset == "desk":
-        base = CorruptedConfig(MlpConfig(59, 300), alpha=0.6, fit=FitConfig(500, measure_every=20))
+        base = CorruptedConfig(MlpConfig(59, 300), alpha=0.6, fit=FitConfig(400, measure_every=20))
         decays, rates = (0.0, 2.0, 5.0, 10.0, 15.0, 20.0), (0.0, 0.15, 0.3, 0.45, 0.6, 0.75)
-        return Config(_diagrams(base, decays, rates, (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)), (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
+        return Config(_diagrams(base, decays, rates, (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)), (0.0, 0.1, 0.2, 0.3, 0.4, 0.5))
     base = CorruptedConfig(MlpConfig(97, 500), alpha=0.5, fit=FitConfig(2_000, measure_every=20))
     alphas = tuple(round(0.1 + 0.05 * step, 2) for step in range(17))
     xis = tuple(round(0.05 * step, 2) for step in range(19))
