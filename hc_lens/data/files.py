@@ -118,7 +118,7 @@ def text_of(row: Row, column: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{row.where}: column {column!r} holds {value!r}, not text")
     if not value.strip():
-        raise ValueError(f"{row.where}: column {column!r} is empty; both sentences need text")
+        raise ValueError(f"{row.where}: column {column!r} is empty; it needs text")
     try:
         value.encode()
     except UnicodeEncodeError as error:
