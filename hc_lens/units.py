@@ -47,7 +47,9 @@ Axis names (jaxtyping; a starred name stands for any number of axes):
 | `example`                | pairs (x, y) that the examples of sequences are drawn from                 |
 | `shot`                   | examples of a sequence in their order; `earlier`: those before each        |
 | `point`, `feature`       | what is projected to principal components, and its coordinates             |
-| `fact`                   | facts of a relation, one subject each                                      |
+| `fact`                   | facts of a relation, one subject each; `held_out`: those not trained on    |
+| `answer`                 | the answers of a relation, sorted                                          |
+| `strength`               | inverse penalties of a probe that are tried                                |
 | `*sample`                | none, positions, or pooled samples: see `ActivationMeans.kind`             |
 | `*gates`                 | gates of any shape, each on its own                                        |
 | `*runs`                  | gates of one run (no axis) or of several                                   |
