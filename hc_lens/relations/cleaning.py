@@ -81,8 +81,8 @@ def clean(relation: Relation, config: CleaningConfig | None = None) -> Cleaned:
     if len(enough) < 2:
         most = f"; the most subjects of an answer are {counts[ranked[0]]}" if ranked else ""
         raise TooSmallError(
-            f"relation {relation.name!r} ({len(relation)} facts, {len(relation.answers)} answers): at least {config.min_subjects} "
-            f"subjects without a second answer are left for {len(enough)} of its answers, two are needed{most}"
+            f"relation {relation.name!r} ({len(relation)} facts, {len(relation.answers)} answers): {len(enough)} of its "
+            f"answers have at least {config.min_subjects} subjects without a second answer, two are needed{most}"
         )
     kept = enough[: config.max_answers]
     dropped += [("answer of too few subjects", None, answer, counts[answer]) for answer in ranked[len(enough) :]]
@@ -151,8 +151,9 @@ class Distinct:
 def distinct(relations: Iterable[Relation], threshold: float = 0.5) -> Distinct:
     """Leave out every relation that shares at least `threshold` of the smaller one's facts with one before it (ours).
 
-    LRE took many of its relations from T-REx, some without a change. To be asked of relations as they were read: cleaned,
-    two of the same facts may have kept different subjects. Facts are compared by `hc_lens.relations.split.subject_key` of both sides.
+    LRE took many of its relations from T-REx, some without a change. To be asked of relations as they were read: cleaned, two
+    of the same facts may have kept different subjects. Facts are compared by `hc_lens.relations.split.subject_key` of both
+    sides.
 
     Raises:
         ValueError: if the threshold is not in (0, 1].

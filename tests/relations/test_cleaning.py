@@ -85,9 +85,9 @@ def test_seeds_keep_different_subjects() -> None:
 
 
 def test_a_relation_with_one_answer_left_is_said_to_be_too_small() -> None:
-    with pytest.raises(TooSmallError, match=r"relation 'made up' \(9 facts, 2 answers\): at least 5 subjects .* for 1 of its"):
+    with pytest.raises(TooSmallError, match=r"relation 'made up' \(9 facts, 2 answers\): 1 of its answers have at least 5"):
         clean(relation_of(counted({"a": 6, "b": 3})))
-    with pytest.raises(TooSmallError, match="for 0 of its"):
+    with pytest.raises(TooSmallError, match=": 0 of its"):
         clean(relation_of([Fact("x", "a"), Fact("x", "b")]))
     with pytest.raises(TooSmallError, match="max_subjects=10 leaves 3 subjects of each, fewer than min_subjects=5"):
         clean(relation_of(counted({"a": 6, "b": 6, "c": 6})), CleaningConfig(max_subjects=10))
