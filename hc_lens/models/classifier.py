@@ -135,26 +135,17 @@ class Classifier(HookedRootModule):
     ) -> None:
         """What both constructors do last: the head, the dropout, the names."""
         self.architecture, self.hf_config, self.label_names = architecture, hf_config, labels
-        self.tokenizer = _right_padding(tokenizer)
-        self.pad_id = _pad_id(hf_config, self.tokenizer)
+        self.tokenizer = right_padding(tokenizer)
+        self.pad_id = pad_id_of(hf_config, self.tokenizer)
         self.dropout = architecture.dropout(hf_config)
         has_bias = architecture.first_token is not None
         self.classifier = nn.Linear(self.cfg.d_model, len(labels), bias=has_bias, device=self.cfg.device)
-        self._zero_all_but({name for entry in architecture.entries(hf_config) for name in entry.ours})
+        zero_all_but(self, {name for entry in architecture.entries(hf_config) for name in entry.ours})
         for block in self.blocks:  # pyright: ignore[reportGeneralTypeIssues]
             block.attn.register_forward_hook(_drop(self.dropout.attention_out))
             block.attn.hook_pattern.register_forward_hook(_drop(self.dropout.attention))
             block.mlp.register_forward_hook(_drop(self.dropout.mlp_out))
         self.setup()
-
-    def _zero_all_but(self, trained: set[str]) -> None:
-        """Make constants of the parameters that transformers does not have, mostly biases: training must not move them."""
-        for name, parameter in list(self.named_parameters()):
-            if name not in trained:
-                module, _, leaf = name.rpartition(".")
-                owner = self.get_submodule(module)
-                delattr(owner, leaf)
-                owner.register_buffer(leaf, torch.zeros_like(parameter))
 
 
 class EncoderClassifier(Classifier, HookedEncoder):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -284,7 +275,17 @@ def _drop(rate: float) -> Callable[[nn.Module, object, Tensor], Tensor]:
     return hook
 
 
-def _right_padding(tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedTokenizerBase | None:
+def zero_all_but(model: nn.Module, trained: set[str]) -> None:
+    """Make constants of the parameters that transformers does not have, mostly biases: training must not move them."""
+    for name, parameter in list(model.named_parameters()):
+        if name not in trained:
+            module, _, leaf = name.rpartition(".")
+            owner = model.get_submodule(module)
+            delattr(owner, leaf)
+            owner.register_buffer(leaf, torch.zeros_like(parameter))
+
+
+def right_padding(tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedTokenizerBase | None:
     """The tokenizer, or a copy that pads on the right and has a pad token (GPT-2's has none)."""
     if tokenizer is None or (tokenizer.padding_side == "right" and tokenizer.pad_token is not None):
         return tokenizer
@@ -295,7 +296,8 @@ def _right_padding(tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedToken
     return tokenizer
 
 
-def _pad_id(hf_config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None) -> int | None:
+def pad_id_of(hf_config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None) -> int | None:
+    """The id that pads rows: the config's, else the tokenizer's, else that of the end of a text."""
     tokenizer_pad = None if tokenizer is None else tokenizer.pad_token_id
     candidates = (getattr(hf_config, "pad_token_id", None), tokenizer_pad, getattr(hf_config, "eos_token_id", None))
     return next((pad for pad in candidates if isinstance(pad, int)), None)

@@ -157,22 +157,22 @@ def _in_memory(hf_model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | N
 
 def _read(source: str, tokenizer: PreTrainedTokenizerBase | None) -> _Source:
     """Read config, weights and (where there is one, and none is given) tokenizer with transformers."""
-    architecture_of(_model_type(source), source)
+    architecture_of(model_type_of(source), source)
     try:
-        with _quiet_transformers():
+        with quiet_transformers():
             hf_model, report = AutoModelForSequenceClassification.from_pretrained(
                 source, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
             )
     except OSError as error:
-        raise FileNotFoundError(f"{source}: no weights to load: {_first_line(error)}") from error
+        raise FileNotFoundError(f"{source}: no weights to load: {first_line(error)}") from error
     except (SafetensorError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{source}: the weights are truncated or do not fit config.json: {_first_line(error)}") from error
+        raise ValueError(f"{source}: the weights are truncated or do not fit config.json: {first_line(error)}") from error
     missing: set[str] = set(report["missing_keys"])
     weights = {key: tensor for key, tensor in hf_model.state_dict().items() if key not in missing}
     return _Source(source, hf_model.config, weights, tokenizer or read_tokenizer(source))
 
 
-def _model_type(source: str) -> str | None:
+def model_type_of(source: str) -> str | None:
     """The config's model_type, read before any class is chosen by it."""
     directory = Path(source)
     if directory.is_dir():
@@ -187,12 +187,12 @@ def _model_type(source: str) -> str | None:
             raise ValueError(f"{file} is not valid JSON: {error}") from error
         return cast("str | None", config.get("model_type"))
     try:
-        with _quiet_transformers():
+        with quiet_transformers():
             config, _ = PretrainedConfig.get_config_dict(source)
     except OSError as error:
         raise FileNotFoundError(
             f"{source!r} is neither a directory nor a model that the Hugging Face Hub or its local cache can give "
-            f"({type(error).__name__}: {_first_line(error)})"
+            f"({type(error).__name__}: {first_line(error)})"
         ) from error
     return cast("str | None", config.get("model_type"))
 
@@ -200,10 +200,10 @@ def _model_type(source: str) -> str | None:
 def read_tokenizer(source: str) -> PreTrainedTokenizerBase | None:
     """The source's tokenizer; None, with a notice, when it has none that loads."""
     try:
-        with _quiet_transformers():
+        with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        reason = _first_line(error)
+        reason = first_line(error)
     else:
         # transformers makes up a tokenizer of special tokens alone when the vocabulary file is missing
         if set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
@@ -218,12 +218,12 @@ def held_in(directory: Path) -> str:
     return f"it holds {sorted(path.name for path in directory.iterdir())[:10]}"
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]
 
 
 @contextmanager
-def _quiet_transformers() -> Generator[None]:
+def quiet_transformers() -> Generator[None]:
     """Without transformers' progress bars and load report: what matters in it is reported by `load_model`."""
     library = transformers.utils.logging
     verbosity, bars = library.get_verbosity(), library.is_progress_bar_enabled()
