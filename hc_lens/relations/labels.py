@@ -21,8 +21,8 @@ _WORDS = {
         turquoise ivory lavender indigo teal navy tan""",
     "tools": """hammer saw drill wrench screwdriver shovel axe chisel pliers rake ladder knife scissors needle broom bucket
         spade lever wheelbarrow clamp file mallet sickle trowel""",
-    "instruments": """piano guitar violin drum flute trumpet harp cello organ clarinet banjo trombone saxophone oboe tuba
-        accordion harmonica bassoon mandolin lute xylophone tambourine ukulele fiddle""",
+    "buildings": """house church school hotel castle tower bridge hospital library museum temple barn palace theater factory
+        prison station stadium warehouse cottage garage restaurant monastery cathedral""",
     "vehicles": """car bus train truck bicycle boat ship plane taxi van tractor motorcycle helicopter tram ferry wagon canoe
         rocket yacht scooter submarine ambulance jeep sled""",
     "clothes": """shirt hat coat shoe dress jacket sock glove skirt scarf belt boot sweater suit vest apron jeans cap blouse
