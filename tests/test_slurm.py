@@ -17,7 +17,7 @@ from hc_lens.models import new_model
 from hc_lens.pruning import PruneConfig
 from hc_lens.stages import Measuring
 from hc_lens.sweep.board import Board, worker_of
-from hc_lens.sweep.job import PruneJob
+from hc_lens.sweep.prune_job import PruneJob
 from hc_lens.sweep.slurm import SlurmOptions, submit
 from hc_lens.sweep.source import Source
 from hc_lens.sweep.worker import work

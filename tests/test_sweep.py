@@ -4,7 +4,8 @@ import itertools
 import json
 import os
 import shutil
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from hc_lens.sweep import (
     sweep_results,
 )
 from hc_lens.sweep.board import AtIt
+from hc_lens.sweep.job import job_of
 from hc_lens.sweep.worker import work
 from tests.sweeping import PRUNING, SWEEP, finetuned_source, jobs, planned, small_task
 
@@ -145,6 +147,43 @@ def test_a_failure_is_recorded_the_others_go_on_and_it_is_retried_on_request(
     board.retry()
     require_done(Pool().run(board))
     assert set(sweep_results(board)["seed"].dropna()) == {42, 43}
+
+
+@dataclass(frozen=True)
+class Squaring:
+    """A job of another kind."""
+
+    number: int
+    file: Path
+
+    @property
+    def title(self) -> str:
+        return f"the square of {self.number}"
+
+    def do(self, device: torch.device, *, every: float = 30.0) -> None:
+        self.file.write_text(str(self.number**2))
+
+    def spec(self, base: Path) -> dict[str, object]:
+        return {"number": self.number, "file": os.path.relpath(self.file, base)}
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, object], base: Path) -> "Squaring":
+        return cls(int(str(spec["number"])), base / str(spec["file"]))
+
+
+def test_jobs_of_any_class_are_done_and_no_evaluation_is_expected_of_them(tmp_path: Path) -> None:
+    jobs = [Squaring(number, tmp_path / f"{number}.txt") for number in (2, 3)]
+    run_jobs(tmp_path, jobs, Pool())
+    assert [job.file.read_text() for job in jobs] == ["4", "9"]
+    (board,) = (Board.open(path) for path in tmp_path.glob("sweep-*"))
+    assert [state.title for state in board.states()] == ["the square of 2", "the square of 3"]
+    assert sweep_results(board).empty
+
+
+@pytest.mark.parametrize(("name", "message"), [("nowhere:Job", "finds"), ("os.path:join", "no from_spec"), (None, "finds")])
+def test_a_class_of_jobs_that_is_not_there_is_named(name: str | None, message: str, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=rf"^job: {name!r} .*{message}"):
+        job_of({"job": name}, tmp_path)
 
 
 def test_a_damaged_result_is_reported_and_the_others_go_on(source: Source, tmp_path: Path, caplog: Any) -> None:

@@ -17,6 +17,7 @@ from hc_lens.runs import Run, digest
 from hc_lens.sweep import (
     Board,
     JobState,
+    PruneJob,
     Source,
     SweepConfig,
     chosen_checkpoints,
@@ -132,6 +133,8 @@ def _show(board: Board) -> None:
 def _store_origins(board: Board, states: Sequence[JobState]) -> None:
     """Let other commands read the runs that pruned a final model: they find model and task by the origin beside a run."""
     for job in (board.read(state.name) for state in states if state.state == "done"):
+        if not isinstance(job, PruneJob):
+            continue
         run, finetuned = Run.open(job.directory), job.source.model.parent
         final = chosen_checkpoints(finetuned)[-1] == job.source.checkpoint
         if final and run.kind == "prune" and not run.file("origin", "json").exists():

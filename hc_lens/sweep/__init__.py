@@ -1,4 +1,4 @@
-"""Many pruning runs: jobs that workers claim, here or on a cluster, started and killed at any time, each done once."""
+"""Many pruning runs, or other jobs: workers claim them, here or on a cluster, are killed at any time, and do each once."""
 
 from hc_lens.sweep.board import Board, JobState
 from hc_lens.sweep.checkpoints import (
@@ -10,9 +10,10 @@ from hc_lens.sweep.checkpoints import (
     prune_checkpoints_into,
     subnetworks_by_step,
 )
-from hc_lens.sweep.job import PruneJob, split
+from hc_lens.sweep.job import Job
 from hc_lens.sweep.plan import SweepConfig, plan
 from hc_lens.sweep.pool import Pool
+from hc_lens.sweep.prune_job import PruneJob, split
 from hc_lens.sweep.results import sweep_results
 from hc_lens.sweep.run import SweepError, require_done, run_jobs
 from hc_lens.sweep.source import Source
@@ -20,6 +21,7 @@ from hc_lens.sweep.source import Source
 __all__ = [
     "AtCheckpoint",
     "Board",
+    "Job",
     "JobState",
     "PathAtCheckpoint",
     "Pool",

@@ -21,7 +21,7 @@ import pandas as pd
 
 from hc_lens.atomic import read_json, write_json
 from hc_lens.runs import Run, RunError
-from hc_lens.sweep.job import PruneJob
+from hc_lens.sweep.job import Job, described, job_of
 
 State = Literal["done", "running", "failed", "to do"]
 
@@ -60,7 +60,7 @@ class Board:
     run: Run
 
     @staticmethod
-    def create(directory: Path, spec: dict[str, object], jobs: Sequence[PruneJob]) -> "Board":
+    def create(directory: Path, spec: dict[str, object], jobs: Sequence[Job]) -> "Board":
         """The sweep of these jobs: created, or reopened as it was planned if it exists.
 
         Raises:
@@ -71,7 +71,7 @@ class Board:
             raise ValueError("a sweep needs at least one job: give seeds, sparsities and checkpoints")
         run = Run.at(directory, "sweep", spec)
         if not run.file("plan", "json").exists():
-            planned = [Run.create(directory / "jobs", "job", job.spec(directory) | {"title": job.title}) for job in jobs]
+            planned = [Run.create(directory / "jobs", "job", described(job, directory)) for job in jobs]
             run.write_json("plan", list(dict.fromkeys(job.path.name for job in planned)))
         return Board(run)
 
@@ -100,13 +100,13 @@ class Board:
         """
         return Run.open(self.run.path / "jobs" / name)
 
-    def read(self, name: str) -> PruneJob:
+    def read(self, name: str) -> Job:
         """What a job is to do.
 
         Raises:
             RunError: if its directory is damaged, or its model or rows were changed.
         """
-        return PruneJob.from_spec(self.job(name).spec, self.run.path)
+        return job_of(self.job(name).spec, self.run.path)
 
     def states(self) -> list[JobState]:
         """Where every job stands."""

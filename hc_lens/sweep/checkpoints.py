@@ -11,8 +11,8 @@ from hc_lens.data.task import Task
 from hc_lens.pruning import PruneConfig
 from hc_lens.stages import Measuring, Pruned, PrunedPath, evaluation_of, open_path, open_pruned, pruned_evaluation
 from hc_lens.subnetwork import Subnetwork
-from hc_lens.sweep.job import PruneJob, split
 from hc_lens.sweep.pool import Pool
+from hc_lens.sweep.prune_job import PruneJob, split
 from hc_lens.sweep.run import run_jobs
 from hc_lens.sweep.source import Source
 from hc_lens.train import Checkpoint, checkpoints

@@ -7,7 +7,7 @@ from pathlib import Path
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import digest
 from hc_lens.stages import Measuring
-from hc_lens.sweep.job import PruneJob, split
+from hc_lens.sweep.prune_job import PruneJob, split
 from hc_lens.sweep.source import Source
 
 

@@ -5,12 +5,13 @@ import logging
 import pandas as pd
 
 from hc_lens.sweep.board import Board
+from hc_lens.sweep.prune_job import PruneJob
 
 _log = logging.getLogger("hc_lens")
 
 
 def sweep_results(board: Board) -> pd.DataFrame:
-    """The evaluations of every job that is done: columns as `hc_lens.evaluate`, and `model`, `step`, `target`.
+    """The evaluations of every pruning job that is done: columns as `hc_lens.evaluate`, and `model`, `step`, `target`.
 
     The full model's rows come once for each model and step. A result that is damaged is left out, and the log says which.
     """
@@ -18,7 +19,9 @@ def sweep_results(board: Board) -> pd.DataFrame:
     for state in board.states():
         if state.state == "done":
             try:
-                tables.append(board.read(state.name).table())
+                job = board.read(state.name)
+                if isinstance(job, PruneJob):
+                    tables.append(job.table())
             except ValueError as error:  # a run, a subnetwork or its means
                 _log.error("%s is left out: %s", state.title, error)
     if not tables:

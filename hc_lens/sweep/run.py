@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hc_lens.runs import digest
 from hc_lens.sweep.board import Board, JobState
-from hc_lens.sweep.job import PruneJob
+from hc_lens.sweep.job import Job
 from hc_lens.sweep.pool import Pool
 
 
@@ -13,7 +13,7 @@ class SweepError(RuntimeError):
     """A sweep that did not get through all its jobs."""
 
 
-def run_jobs(out: Path, jobs: Sequence[PruneJob], pool: Pool) -> None:
+def run_jobs(out: Path, jobs: Sequence[Job], pool: Pool) -> None:
     """Do these jobs, as a sweep in `out/sweep-<digest>`; failed ones of an earlier call are tried again.
 
     Raises:

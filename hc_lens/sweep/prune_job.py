@@ -1,0 +1,131 @@
+"""One job of a sweep: some seeds of one model pruned at one sparsity, or along a grid of them, and evaluated."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+
+from hc_lens.pruning import PruneConfig
+from hc_lens.stages import (
+    Measuring,
+    Pruned,
+    PrunedPath,
+    evaluate_into,
+    evaluation_of,
+    means_into,
+    open_path,
+    open_pruned,
+    prune_into,
+    prune_path_into,
+)
+from hc_lens.sweep.source import Source
+
+
+@dataclass(frozen=True)
+class PruneJob:
+    """What a worker does at a time.
+
+    Attributes:
+        directory: the pruning run, which may hold other seeds, too.
+        means: the run of the stand-ins.
+        grid: sparsities to cut at along one run with a rising target; None for one run at `config.sparsity`.
+    """
+
+    source: Source
+    directory: Path
+    means: Path
+    config: PruneConfig
+    seeds: tuple[int, ...]
+    measuring: Measuring
+    grid: tuple[float, ...] | None = None
+
+    @property
+    def title(self) -> str:
+        """The job in a few words."""
+        at = f"{self.config.sparsity:g}" if self.grid is None else f"{self.grid[0]:g}..{self.grid[-1]:g}"
+        seeds = str(self.seeds[0]) if len(self.seeds) == 1 else f"{self.seeds[0]}..{self.seeds[-1]}"
+        step = "" if self.source.step is None else f", step {self.source.step}"
+        return f"{self.source.model.parent.name}{step}, sparsity {at}, seed {seeds}"
+
+    def do(self, device: torch.device, *, every: float = 30.0) -> None:
+        """Collect means, train, evaluate: whatever of it is not there yet.
+
+        Raises:
+            BusyError: if another process trains one of the seeds.
+            Exception: whatever goes wrong in one of the steps.
+        """
+        model, task = self.source.load(device)
+        length = self.config.max_length
+        means = means_into(self.means, model, task.train, rows=self.measuring.means_rows, max_length=length)
+        run: Pruned | PrunedPath
+        if self.grid is None:
+            run = prune_into(self.directory, model, task.train, means, self.config, self.seeds, every=every)
+        else:
+            run = prune_path_into(self.directory, model, task.train, means, self.config, self.grid, self.seeds, every=every)
+        evaluate_into(
+            run,
+            model,
+            task,
+            max_rows=self.measuring.max_rows,
+            batch_size=self.measuring.batch_size,
+            precision=self.measuring.precision,
+            seed=self.measuring.seed,
+            trained=self.source.step != 0,  # an untrained checkpoint has no label order to check
+        )
+
+    def result(self) -> Pruned | PrunedPath:
+        """What the job has left: its own seeds of the pruning run.
+
+        Raises:
+            RunError: if it is not done, or its directory damaged.
+        """
+        return open_pruned(self.directory, seeds=self.seeds) if self.grid is None else open_path(self.directory, self.seeds)
+
+    def table(self) -> pd.DataFrame:
+        """The evaluation of its subnetworks beside the full model, with `model` and `step`.
+
+        Raises:
+            RunError: as `result`.
+        """
+        return evaluation_of(self.result()).assign(model=str(self.source.model), step=self.source.step)
+
+    def spec(self, base: Path) -> dict[str, object]:
+        """The job as JSON, with places relative to `base`."""
+        return {
+            "source": self.source.spec(base),
+            "directory": os.path.relpath(self.directory, base),
+            "means": os.path.relpath(self.means, base),
+            "config": self.config.as_dict(),
+            "seeds": list(self.seeds),
+            "measuring": asdict(self.measuring),
+            "grid": None if self.grid is None else list(self.grid),
+        }
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, object], base: Path) -> "PruneJob":
+        """The job that `spec` describes.
+
+        Raises:
+            RunError: if its source is not what it was.
+        """
+        grid = cast("list[float] | None", spec["grid"])
+        return cls(
+            source=Source.from_spec(cast("dict[str, object]", spec["source"]), base),
+            directory=Path(os.path.normpath(base / cast(str, spec["directory"]))),
+            means=Path(os.path.normpath(base / cast(str, spec["means"]))),
+            config=PruneConfig(**cast("dict[str, Any]", spec["config"])),
+            seeds=tuple(cast("list[int]", spec["seeds"])),
+            measuring=Measuring(**cast("dict[str, Any]", spec["measuring"])),
+            grid=None if grid is None else tuple(grid),
+        )
+
+
+def split(seeds: Sequence[int], jobs: int, workers: int) -> list[tuple[int, ...]]:
+    """The seeds in groups: one where there are `jobs` enough for all workers, else more, of nearly equal size."""
+    n = min(len(seeds), -(-workers // jobs))
+    return [tuple(int(seed) for seed in part) for part in np.array_split(np.array(seeds), n)]
