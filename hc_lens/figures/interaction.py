@@ -8,18 +8,9 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from hc_lens.figures.style import (
-    FAINT,
-    FONT,
-    INK,
-    MUTED,
-    TEMPLATE,
-    require,
-    wrapped,
-)
+from hc_lens.figures.style import DIVERGING, FAINT, FONT, INK, MUTED, TEMPLATE, require, wrapped
 from hc_lens.units import parse
 
-_DIVERGING = ((0.0, "#0b5394"), (0.25, "#7fb1d8"), (0.5, "#ffffff"), (0.75, "#eb9f6c"), (1.0, "#b34700"))
 _SCALES = {"accuracy": ("accuracy", ".0%", ""), "margin": ("margin", "", "nats"), "metric": ("metric", "", "")}
 
 _Row = Mapping[Hashable, Any]
@@ -70,7 +61,7 @@ def interaction_matrix(table: pd.DataFrame, cases: Sequence[str] = ("ID mean", "
         coloraxis={
             "cmin": -most,
             "cmax": most,
-            "colorscale": _DIVERGING,
+            "colorscale": DIVERGING,
             "colorbar": {
                 "title": {"text": f"{name} lost<br>beyond the sum<br>({unit})" if unit else f"{name} lost<br>beyond the sum"}
                 | {"font": {"size": 12}},

@@ -20,6 +20,7 @@ SYMBOLS = ("circle", "diamond", "square", "triangle-up", "pentagon", "star", "he
 ID_COLOUR = INK
 OOD_COLOUR = PALETTE[1]
 BLUES = ((0.0, "#f7f9fb"), (0.25, "#cfe0ee"), (0.5, "#86b3d3"), (0.75, "#2f7fb5"), (1.0, "#08406b"))
+DIVERGING = ((0.0, "#0b5394"), (0.25, "#7fb1d8"), (0.5, "#ffffff"), (0.75, "#eb9f6c"), (1.0, "#b34700"))
 
 FONT = 'system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
 

@@ -70,9 +70,10 @@ def affine_map(answers: Float[Tensor, "answer d_model"]) -> Fit:
     ) -> Float64[Tensor, "strength held_out answer"]:
         if (n_answers := int(codes.max()) + 1) != len(targets):
             raise ValueError(f"the affine map has representations of {len(targets)} answers; the facts have {n_answers}")
-        mean = targets[codes].mean(0)
-        wanted = (targets - mean)[codes].numpy()
-        predicted = np.stack([Ridge(alpha=1 / strength).fit(features, wanted).predict(scored) for strength in strengths])
-        return cosine_similarity(torch.as_tensor(predicted)[:, :, None], targets - mean, dim=-1)
+        about = targets - targets[codes].mean(0)
+        # The map is linear in what it is fitted to: fit which answer it is, then go on to the answers' representations.
+        which = np.eye(n_answers)[codes]
+        predicted = np.stack([Ridge(alpha=1 / strength).fit(features, which).predict(scored) for strength in strengths])
+        return cosine_similarity((torch.as_tensor(predicted) @ about)[:, :, None], about, dim=-1)
 
     return fit
