@@ -48,6 +48,7 @@ Axis names (jaxtyping; a starred name stands for any number of axes):
 | `shot`                   | examples of a sequence in their order; `earlier`: those before each        |
 | `point`, `feature`       | what is projected to principal components, and its coordinates             |
 | `fact`                   | facts of a relation, one subject each; `held_out`: those not trained on    |
+| `subject`                | all subjects of a planted world                                            |
 | `answer`                 | the answers of a relation, sorted                                          |
 | `strength`               | inverse penalties of a probe that are tried                                |
 | `*sample`                | none, positions, or pooled samples: see `ActivationMeans.kind`             |
