@@ -1,0 +1,117 @@
+"""Relations as the jobs of a sweep: any number of workers, killed and started at any time, measure each relation once."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from hc_lens.models import LanguageModel, load_language_model
+from hc_lens.models.fingerprint import fingerprint
+from hc_lens.relations.measured import Measured, RelationConfig, measure_into, open_measured, relation_of, relation_spec
+from hc_lens.relations.relation import Relation
+from hc_lens.runs import RunError
+from hc_lens.sweep import Pool, run_jobs
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A causal language model that any process can load: a Hub name, a directory, or a GGUF file in one.
+
+    Attributes:
+        fingerprint: of its weights, so that a changed model is noticed.
+    """
+
+    source: str
+    gguf_file: str | None
+    fingerprint: str
+
+    @classmethod
+    def of(cls, source: str | Path, gguf_file: str | None = None) -> "ModelSource":
+        """The model there.
+
+        Raises:
+            FileNotFoundError, ValueError: as `load_language_model`.
+        """
+        place = str(Path(source).resolve()) if Path(source).exists() else str(source)
+        return cls(place, gguf_file, fingerprint(_loaded(place, gguf_file, torch.device("cpu"))))
+
+    def load(self, device: torch.device) -> LanguageModel:
+        """The model; kept in the process for the next job.
+
+        Raises:
+            FileNotFoundError, ValueError: as `load_language_model`.
+            RunError: if its weights are not what they were.
+        """
+        model = _loaded(self.source, self.gguf_file, device)
+        if fingerprint(model) != self.fingerprint:
+            raise RunError(f"{self.source} was changed since the job was planned: plan it anew")
+        return model
+
+
+@lru_cache(maxsize=1)
+def _loaded(source: str, gguf_file: str | None, device: torch.device) -> LanguageModel:
+    return load_language_model(source, gguf_file=gguf_file, device=device)
+
+
+@dataclass(frozen=True)
+class RelationJob:
+    """Measure one relation on one model, in a run directory under `root`."""
+
+    root: Path
+    model: ModelSource
+    relation: Relation
+    config: RelationConfig
+
+    @property
+    def title(self) -> str:
+        """The job in a few words."""
+        return f"relation {self.relation.name!r}"
+
+    def do(self, device: torch.device, *, every: float = 30.0) -> None:
+        """Measure what is not measured yet: each probe and each fine-tuning is kept as soon as it is done.
+
+        Raises:
+            Exception: as `measure_into`.
+        """
+        measure_into(self.root, self.model.load(device), self.relation, self.config)
+
+    def result(self) -> Measured:
+        """What was measured.
+
+        Raises:
+            RunError: if it is not done, or damaged.
+        """
+        return open_measured(self.root, relation_spec(self.model.fingerprint, self.relation, self.config))
+
+    def spec(self, base: Path) -> dict[str, object]:
+        """The job as JSON, with `root` relative to `base`."""
+        place = {"root": os.path.relpath(self.root, base), "source": self.model.source, "gguf_file": self.model.gguf_file}
+        return relation_spec(self.model.fingerprint, self.relation, self.config) | place
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, object], base: Path) -> "RelationJob":
+        """The job that `spec` describes."""
+        source, gguf_file = cast(str, spec["source"]), cast("str | None", spec["gguf_file"])
+        return cls(
+            Path(os.path.normpath(base / cast(str, spec["root"]))),
+            ModelSource(source, gguf_file, cast(str, spec["model"])),
+            relation_of(cast("dict[str, object]", spec["relation"])),
+            RelationConfig.from_dict(cast("dict[str, object]", spec["config"])),
+        )
+
+
+def measure_relations(
+    out: Path, model: ModelSource, relations: Sequence[Relation], config: RelationConfig, pool: Pool | None = None
+) -> list[Measured]:
+    """Measure every relation, each in its own run in `out/relations`, as a sweep; the same call goes on.
+
+    Raises:
+        SweepError: naming the relations that could not be measured, and why.
+    """
+    jobs = [RelationJob(out / "relations", model, relation, config) for relation in relations]
+    run_jobs(out, jobs, pool or Pool())
+    return [job.result() for job in jobs]

@@ -1,0 +1,294 @@
+"""Everything that is measured of one relation on one model: a run directory in which every part is computed once.
+
+The run holds the subjects' states (`states`), for each split the probes (`probe/seed-0`) and the recall (`recall/seed-0`), and
+for each label assignment and split the scores after fine-tuning (`finetune/animals-0-seed-0`, with the course of training).
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hc_lens.models.fingerprint import fingerprint
+from hc_lens.models.language import LanguageModel
+from hc_lens.relations.finetune import OPAQUE, FinetuneConfig, finetune_relation
+from hc_lens.relations.fits import Fit, affine_map, logistic, nearest_mean
+from hc_lens.relations.labels import LabelMap, assign_labels
+from hc_lens.relations.probe import Control, ProbeConfig, Readability, control_task, readability
+from hc_lens.relations.prompts import continuation, encode_prompts
+from hc_lens.relations.recall import Recall, recall
+from hc_lens.relations.relation import Fact, Relation
+from hc_lens.relations.representations import Place, representations
+from hc_lens.relations.split import Split, split_facts
+from hc_lens.runs import Run, RunError
+
+PROBES = ("logistic", "nearest mean", "affine")
+"""What reads the answer off the subject's state: the first is the protocol's, the others are beside it."""
+
+
+class Variant(NamedTuple):
+    """One fine-tuning: labels of a category drawn by a seed (`assignment`), on the split and in the order of another."""
+
+    category: str
+    assignment: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return f"finetune/{self.category}-{self.assignment}-seed-{self.seed}"
+
+
+@dataclass(frozen=True)
+class RelationConfig:
+    """What is measured of a relation.
+
+    Attributes:
+        template: asks for the new label; probes read the subject's state in it, too. A text before the slot keeps the subject
+            off the first position, which many models use as a sink of attention.
+        train_share: of each answer's subjects.
+        seeds: of splits, fine-tuning orders and few-shot examples.
+        assignments: seeds of label maps.
+        category: of the labels.
+        others: further categories, each with the first assignment and seed.
+        n_shots: examples before a fact that is to be recalled.
+        at: which token's state is probed.
+        draws: of the control task.
+
+    Raises:
+        ValueError: if there is no seed or assignment, or one is given twice.
+    """
+
+    template: str = OPAQUE
+    train_share: float = 0.5
+    seeds: tuple[int, ...] = (0, 1)
+    assignments: tuple[int, ...] = (0, 1)
+    category: str = "animals"
+    others: tuple[str, ...] = ()
+    n_shots: int = 5
+    at: Place = "subject"
+    draws: int = 5
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "assignments"):
+            values: tuple[int, ...] = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"{name} must be at least one, each once, got {values}")
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Every fine-tuning: all assignments with all seeds, then the other categories."""
+        own = [Variant(self.category, assignment, seed) for assignment in self.assignments for seed in self.seeds]
+        return (*own, *(Variant(category, self.assignments[0], self.seeds[0]) for category in self.others))
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, object]) -> "RelationConfig":
+        """The configuration whose fields these are, as JSON has them."""
+        values = _tupled(fields)
+        values["probe"] = ProbeConfig(**_tupled(cast("dict[str, object]", values["probe"])))  # pyright: ignore[reportArgumentType]
+        values["finetune"] = FinetuneConfig(**cast("dict[str, object]", values["finetune"]))  # pyright: ignore[reportArgumentType]
+        return cls(**values)  # pyright: ignore[reportArgumentType]
+
+
+class Probed(NamedTuple):
+    """A readability with its control task."""
+
+    found: Readability
+    control: Control
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """What a fine-tuned model labels every fact with: `scores` as `Finetuned` has them, in the order of the answers."""
+
+    labels: LabelMap
+    scores: Float[Tensor, "fact label"]
+    train_accuracy: tuple[float, ...]
+    reached: bool
+    seconds: float
+
+    @property
+    def predictions(self) -> Int[Tensor, " fact"]:
+        """The label with the highest score, as the place of its answer."""
+        return self.scores.argmax(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One relation, measured; every part is read from the run when it is asked for."""
+
+    run: Run
+
+    @cached_property
+    def relation(self) -> Relation:
+        """Its facts, as they were split."""
+        return relation_of(cast("dict[str, object]", self.run.spec["relation"]))
+
+    @cached_property
+    def config(self) -> RelationConfig:
+        """How it was measured."""
+        return RelationConfig.from_dict(cast("dict[str, object]", self.run.spec["config"]))
+
+    def split(self, seed: int) -> Split:
+        """Which facts are trained on with this seed."""
+        return split_facts(self.relation, self.config.train_share, seed)
+
+    def probed(self, seed: int, probe: str = PROBES[0]) -> Probed:
+        """A probe on the split of this seed."""
+        stored = self.run.read_tensors(f"probe/{probe.replace(' ', '-')}-seed-{seed}")
+        found = Readability(
+            int(stored["layer"]),
+            float(stored["strength"]),
+            *(stored[name] for name in ("inner", "held_out", "codes", "scores")),
+        )
+        control = Control(stored["control_held_out"], stored["control_train"], float(stored["selectivity"]))
+        return Probed(found, control)
+
+    def recall(self, seed: int) -> Recall:
+        """What the pretrained model recalls of the facts held out with this seed."""
+        stored = self.run.read_tensors(f"recall/seed-{seed}")
+        return Recall(self.split(seed).held_out, stored["scores"], stored["right"])
+
+    def tuned(self, variant: Variant) -> Tuned:
+        """What came of one fine-tuning."""
+        course = cast("dict[str, object]", self.run.read_json(variant.name))
+        labels = LabelMap(variant.category, variant.assignment, cast("dict[str, str]", course["labels"]))
+        return Tuned(
+            labels,
+            self.run.read_tensors(variant.name)["scores"],
+            tuple(cast("list[float]", course["train_accuracy"])),
+            bool(course["reached"]),
+            cast(float, course["seconds"]),
+        )
+
+
+def relation_spec(model: str, relation: Relation, config: RelationConfig) -> dict[str, object]:
+    """What a run measures, as JSON; `model` is the fingerprint of its weights."""
+    facts = {"name": relation.name, "templates": list(relation.templates), "facts": [list(fact) for fact in relation.facts]}
+    return {"model": model, "relation": facts, "config": asdict(config)}
+
+
+def relation_of(spec: Mapping[str, object]) -> Relation:
+    """The relation of a run's specification."""
+    facts = tuple(Fact(*fact) for fact in cast("list[tuple[str, str]]", spec["facts"]))
+    return Relation(cast(str, spec["name"]), tuple(cast("list[str]", spec["templates"])), facts)
+
+
+def open_measured(root: Path, spec: dict[str, object]) -> Measured:
+    """The finished run of this specification under `root`.
+
+    Raises:
+        RunError: if it is not there, not finished, or damaged.
+    """
+    run = Run.create(root, "relation", spec)
+    if not run.finished:
+        raise RunError(f"{run.path} is not finished")
+    return Measured(run)
+
+
+def measure_into(root: Path, model: LanguageModel, relation: Relation, config: RelationConfig) -> Measured:
+    """Probe, recall and fine-tune on one relation: whatever of it is not there yet.
+
+    Raises:
+        BusyError: if another process measures it.
+        RunError: if its directory is damaged.
+        ValueError: for a relation that cannot be split, asked about or labelled, before anything is trained.
+    """
+    splits = {seed: split_facts(relation, config.train_share, seed) for seed in config.seeds}
+    labels = {variant: _labels(model, relation, variant) for variant in config.variants}
+    prompts = encode_prompts(model, relation, config.template)
+    run = Run.create(root, "relation", relation_spec(fingerprint(model), relation, config))
+    if run.finished:
+        return Measured(run)
+    with run.locked():
+        resid = run.tensors("states", lambda: {"resid": representations(model, prompts, config.at).resid})["resid"]
+        for seed, split in splits.items():
+            _probe_into(run, model, resid, relation, split, config, seed)
+            run.tensors(f"recall/seed-{seed}", lambda split=split, seed=seed: _recalled(model, relation, split, config, seed))
+        for variant, names in labels.items():
+            _finetune_into(run, model, relation, splits[variant.seed], config, variant, names)
+        run.finish()
+    return Measured(run)
+
+
+def _labels(model: LanguageModel, relation: Relation, variant: Variant) -> LabelMap:
+    return assign_labels(relation.answers, variant.category, variant.assignment, lambda text: continuation(model, text))
+
+
+def _probe_into(
+    run: Run,
+    model: LanguageModel,
+    resid: Float[Tensor, "layer fact d_model"],
+    relation: Relation,
+    split: Split,
+    config: RelationConfig,
+    seed: int,
+) -> None:
+    chosen = replace(config.probe, seed=seed)
+    fits: tuple[Fit, ...] = (logistic, nearest_mean, affine_map(_answer_vectors(model, relation)))
+
+    def probed(fit: Fit) -> dict[str, Tensor]:
+        found = readability(resid, relation.codes, split, chosen, fit)
+        control = control_task(resid, relation.codes, split, chosen, found, fit, draws=config.draws)
+        return {
+            "layer": torch.tensor(found.layer),
+            "strength": torch.tensor(found.strength, dtype=torch.float64),
+            "inner": found.inner,
+            "held_out": found.held_out,
+            "codes": found.codes,
+            "scores": found.scores,
+            "control_held_out": control.held_out,
+            "control_train": control.train,
+            "selectivity": torch.tensor(control.selectivity, dtype=torch.float64),
+        }
+
+    for name, fit in zip(PROBES, fits, strict=True):
+        run.tensors(f"probe/{name.replace(' ', '-')}-seed-{seed}", lambda fit=fit: probed(fit))
+
+
+def _answer_vectors(model: LanguageModel, relation: Relation) -> Float[Tensor, "answer d_model"]:
+    """The mean unembedding vector of each answer's tokens, which stands for the answer in the affine map."""
+    unembedding = model.unembed.W_U.detach().cpu()
+    return torch.stack([unembedding[:, list(continuation(model, f" {answer}"))].mean(dim=1) for answer in relation.answers])
+
+
+def _recalled(model: LanguageModel, relation: Relation, split: Split, config: RelationConfig, seed: int) -> dict[str, Tensor]:
+    n_shots = min(config.n_shots, len(split.train))
+    found = recall(model, relation, relation.templates[0], split.held_out, split.train, n_shots, seed)
+    return {"scores": found.scores, "right": found.right}
+
+
+def _finetune_into(
+    run: Run,
+    model: LanguageModel,
+    relation: Relation,
+    split: Split,
+    config: RelationConfig,
+    variant: Variant,
+    labels: LabelMap,
+) -> None:
+    """Fine-tune, unless it is done; the course of training is written last, as a sign that it is."""
+    if run.file(variant.name, "json").exists():
+        return
+    found = finetune_relation(model, relation, split, labels, config.template, config.finetune, variant.seed)
+    run.write_tensors(variant.name, {"scores": found.scores})
+    run.write_json(
+        variant.name,
+        {
+            "labels": dict(labels.labels),
+            "train_accuracy": list(found.train_accuracy),
+            "reached": found.reached,
+            "seconds": found.seconds,
+        },
+    )
+
+
+def _tupled(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: tuple(cast("list[object]", each)) if isinstance(each, list) else each for name, each in fields.items()}
