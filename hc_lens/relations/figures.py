@@ -93,7 +93,7 @@ def layer_profile(table: pd.DataFrame) -> go.Figure:
     order = chosen["above"].sort_values().index
     grid = table.pivot(index="relation", columns="layer", values="above").loc[order]
     names = [text(name) for name in grid.index]
-    layers = list(grid.columns)
+    layers = [int(str(layer)) for layer in grid.columns]
     heights = [190, 40 + 17 * len(names)]
     drawn = make_subplots(2, 1, shared_xaxes=True, row_heights=heights, vertical_spacing=26 / sum(heights))
     low, middle, high = (list(grid.quantile(share)) for share in (0.25, 0.5, 0.75))
@@ -127,8 +127,8 @@ def layer_profile(table: pd.DataFrame) -> go.Figure:
         col=1,
     )
     drawn.update_xaxes(showgrid=False, range=[layers[0] - 0.6, layers[-1] + 0.6])
-    drawn.update_xaxes(title_text="layer", row=2)
-    drawn.update_yaxes(title_text=f"accuracy,<br>{_ABOVE}", row=1)
+    drawn.update_xaxes(title_text="layer (0 is the embedding)", row=2)
+    drawn.update_yaxes(title_text=f"accuracy,<br>{_ABOVE}", rangemode="tozero", row=1)
     drawn.update_yaxes(showgrid=False, dtick=1, tickfont={"size": 11}, row=2)
     drawn.update_layout(template=TEMPLATE, height=90 + sum(heights))
     return drawn
@@ -223,8 +223,12 @@ def margin_scatter(facts: pd.DataFrame) -> go.Figure:
             hovertemplate="%{customdata}<br>margin %{x:.2f}<extra></extra>",
         )
     drawn.update_xaxes(title_text="margin of the true answer in the probe, before fine-tuning")
-    ticks = {"tickvals": [-0.2, 0, 0.25, 0.5, 0.75, 1], "ticktext": [NOT_RECALLED, "0", "25%", "50%", "75%", "100%"]}
-    drawn.update_yaxes(title_text="new label right, when recalled", range=[-0.3, 1.1], **ticks)
+    drawn.update_yaxes(
+        title_text="new label right, when recalled",
+        range=[-0.3, 1.1],
+        tickvals=[-0.2, 0, 0.25, 0.5, 0.75, 1],
+        ticktext=[NOT_RECALLED, "0", "25%", "50%", "75%", "100%"],
+    )
     return drawn
 
 
@@ -249,7 +253,7 @@ def unit_effects(effects: pd.DataFrame, title: str = "probe accuracy lost") -> g
         at = unit.layer, unit.index if isinstance(unit, Head) else n_heads
         values[at], names[at] = effect, str(unit)
     most = float(np.nanmax(np.abs(values))) or 1.0
-    drawn = figure(110 + max(17, min(34, 400 // n_layers)) * n_layers)
+    drawn = figure(max(260, 110 + max(17, min(34, 400 // n_layers)) * n_layers))
     drawn.add_heatmap(
         x=[*map(str, range(n_heads)), "MLP"],
         y=list(range(n_layers)),
