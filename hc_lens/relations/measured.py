@@ -25,7 +25,7 @@ from hc_lens.relations.recall import Recall, recall
 from hc_lens.relations.relation import Fact, Relation
 from hc_lens.relations.representations import Place, representations
 from hc_lens.relations.split import Split, split_facts
-from hc_lens.runs import Run, RunError
+from hc_lens.runs import Run, RunError, digest
 
 PROBES = ("logistic", "nearest mean", "affine")
 """What reads the answer off the subject's state: the first is the protocol's, the others are beside it."""
@@ -187,7 +187,7 @@ def open_measured(root: Path, spec: dict[str, object]) -> Measured:
     Raises:
         RunError: if it is not there, not finished, or damaged.
     """
-    run = Run.create(root, "relation", spec)
+    run = Run.open(root / f"relation-{digest(spec)[:12]}")
     if not run.finished:
         raise RunError(f"{run.path} is not finished")
     return Measured(run)
