@@ -80,17 +80,19 @@ def readability_scatter(table: pd.DataFrame, told: str = "") -> go.Figure:
 def layer_profile(table: pd.DataFrame) -> go.Figure:
     """Readability by layer: the median and the quartiles over relations, and below a row for each relation, the best on top.
 
-    A ring marks the layer that inner cross-validation chose; 0 is the embedding.
+    A ring marks the layer that inner cross-validation chose, a faint one a layer that it chose on some splits only.
 
     Args:
-        table: a row per relation and layer: `relation`, `layer`, `above` (held-out accuracy above the majority rate), `chosen`.
+        table: a row per relation and layer: `relation`, `layer` (0 is the embedding), `above` (held-out accuracy above the
+            majority rate), `chosen` (yes or no, or on which share of several splits).
 
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
     require(table, ("relation", "layer", "above", "chosen"), "layer_profile")
-    chosen = table[table["chosen"].astype(bool)].set_index("relation")
-    order = chosen["above"].sort_values().index
+    weighted = table.assign(chosen=table["chosen"].astype(float), read=table["above"] * table["chosen"])
+    chosen = weighted[weighted["chosen"] > 0]
+    order = chosen.groupby("relation")["read"].sum().sort_values().index
     grid = table.pivot(index="relation", columns="layer", values="above").loc[order]
     names = [text(name) for name in grid.index]
     layers = [int(str(layer)) for layer in grid.columns]
@@ -117,10 +119,16 @@ def layer_profile(table: pd.DataFrame) -> go.Figure:
         col=1,
     )
     drawn.add_scatter(
-        x=list(chosen.loc[order, "layer"]),
-        y=names,
+        x=list(chosen["layer"]),
+        y=[text(name) for name in chosen["relation"]],
         mode="markers",
-        marker={"symbol": "circle-open", "size": 8, "color": PALETTE[1], "line": {"width": 2}},
+        marker={
+            "symbol": "circle-open",
+            "size": 8,
+            "color": PALETTE[1],
+            "line": {"width": 2},
+            "opacity": list(chosen["chosen"]),
+        },
         showlegend=False,
         hovertemplate="%{y}: layer %{x} was chosen<extra></extra>",
         row=2,
