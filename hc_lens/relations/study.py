@@ -121,17 +121,17 @@ def _log_frequency(measured: Measured, counts: Mapping[str, float]) -> float:
 
 
 def profile_table(measured: Sequence[Measured]) -> pd.DataFrame:
-    """Readability by layer: `relation`, `layer`, `above` (the majority rate), `inner` (accuracy), means over splits, and `chosen`,
-    the share of splits that choose the layer."""
+    """Readability by layer: `relation`, `layer`, `above` (held out, above the majority rate), `chosen` (on which share of splits).
+
+    `above` is a mean over splits.
+    """
     rows: list[dict[str, object]] = []
     for each in measured:
         probes = [each.probed(seed).found for seed in each.config.seeds]
         for layer in range(len(probes[0].held_out)):
-            above = [above_chance(probe.held_out[layer].item(), probe.majority) for probe in probes]
-            inner = [probe.inner[layer].item() for probe in probes]
+            above = np.mean([above_chance(probe.held_out[layer].item(), probe.majority) for probe in probes])
             chosen = np.mean([probe.layer == layer for probe in probes])
-            means = {"above": np.mean(above), "inner": np.mean(inner), "chosen": chosen}
-            rows.append({"relation": each.relation.name, "layer": layer} | means)
+            rows.append({"relation": each.relation.name, "layer": layer, "above": above, "chosen": chosen})
     return pd.DataFrame(rows)
 
 
