@@ -258,15 +258,15 @@ def _probe(
     codes = facts.train
     inner = torch.empty(len(strengths), len(codes), int(codes.max()) + 1, dtype=torch.float64)
     for fitted, scored in folds:
-        inner[:, torch.as_tensor(scored)] = _scores(train[fitted], codes[fitted], train[scored], fit, strengths)
+        inner[:, torch.as_tensor(scored)] = probe_scores(train[fitted], codes[fitted], train[scored], fit, strengths)
     accuracies = [_accuracy(scores, codes) for scores in inner]
     losses = [float(cross_entropy(scores, codes)) for scores in inner]
     best = max(range(len(strengths)), key=lambda place: (accuracies[place], -losses[place]))
-    (scores,) = _scores(train, codes, np.concatenate([train, held_out]), fit, (strengths[best],))
+    (scores,) = probe_scores(train, codes, np.concatenate([train, held_out]), fit, (strengths[best],))
     return _Probe(accuracies[best], losses[best], strengths[best], scores[: len(train)], scores[len(train) :])
 
 
-def _scores(
+def probe_scores(
     train: Float64[np.ndarray, "fact d_model"],
     codes: Int[Tensor, " fact"],
     scored: Float64[np.ndarray, "held_out d_model"],
