@@ -104,14 +104,11 @@ class RelationJob:
         )
 
 
-def measure_relations(
-    out: Path, model: ModelSource, relations: Sequence[Relation], config: RelationConfig, pool: Pool | None = None
-) -> list[Measured]:
-    """Measure every relation, each in its own run in `out/relations`, as a sweep; the same call goes on.
+def measure_relations(out: Path, jobs: Sequence[RelationJob], pool: Pool | None = None) -> list[Measured]:
+    """Measure every relation as a sweep in `out`; the same call goes on where it was stopped.
 
     Raises:
         SweepError: naming the relations that could not be measured, and why.
     """
-    jobs = [RelationJob(out / "relations", model, relation, config) for relation in relations]
     run_jobs(out, jobs, pool or Pool())
     return [job.result() for job in jobs]

@@ -121,10 +121,7 @@ def _log_frequency(measured: Measured, counts: Mapping[str, float]) -> float:
 
 
 def profile_table(measured: Sequence[Measured]) -> pd.DataFrame:
-    """Readability by layer: `relation`, `layer`, `above` (held out, above the majority rate), `chosen` (on which share of splits).
-
-    `above` is a mean over splits.
-    """
+    """Readability by layer: `relation`, `layer`, `above` (held out, mean over splits), `chosen` (on which share of splits)."""
     rows: list[dict[str, object]] = []
     for each in measured:
         probes = [each.probed(seed).found for seed in each.config.seeds]

@@ -1,5 +1,6 @@
 """Relations measured as jobs: each part once, and tables that say what the parts say."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
 from hc_lens.relations.measured import Measured, RelationConfig, Variant, measure_into, open_measured, relation_spec
 from hc_lens.relations.probe import ProbeConfig, readability
 from hc_lens.relations.prompts import encode_prompts
+from hc_lens.relations.relation import Relation
 from hc_lens.relations.representations import representations
 from hc_lens.relations.scores import above_chance, majority_rate
 from hc_lens.relations.study import error_table, fact_table, generalization_table, profile_table, relation_table
@@ -34,6 +36,10 @@ CONFIG = RelationConfig(
 )
 
 
+def jobs(out: Path, source: ModelSource, relations: Sequence[Relation]) -> list[RelationJob]:
+    return [RelationJob(out / "relations", source, relation, CONFIG) for relation in relations]
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     return planted_world(SMALL, tmp_path_factory.mktemp("world"))
@@ -51,7 +57,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(world: Planted, source: ModelSource, out: Path) -> list[Measured]:
-    return measure_relations(out, source, world.relations, CONFIG)
+    return measure_relations(out, jobs(out, source, world.relations))
 
 
 def test_what_is_measured_is_what_the_parts_give_by_hand(world: Planted, found: list[Measured]) -> None:
@@ -113,7 +119,7 @@ def test_the_same_call_again_does_nothing_and_after_a_kill_only_what_is_missing(
         return finetune_relation(model, *args, **options)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(measuring, "finetune_relation", counted)
-    measure_relations(out, source, world.relations, CONFIG)
+    measure_relations(out, jobs(out, source, world.relations))
     assert not done
     run = found[1].run
     run.unfinish()
@@ -126,7 +132,7 @@ def test_the_same_call_again_does_nothing_and_after_a_kill_only_what_is_missing(
 def test_workers_measure_relations_as_one_process_does(
     world: Planted, source: ModelSource, tmp_path: Path, found: list[Measured]
 ) -> None:
-    apart = measure_relations(tmp_path, source, world.relations[:2], CONFIG, Pool(workers=2, threads=1))
+    apart = measure_relations(tmp_path, jobs(tmp_path, source, world.relations[:2]), Pool(workers=2, threads=1))
     assert [each.run.digest for each in apart] == [each.run.digest for each in found[:2]]
     for mine, theirs in zip(apart, found, strict=False):
         torch.testing.assert_close(mine.probed(0).found.scores, theirs.probed(0).found.scores)
@@ -141,10 +147,10 @@ def test_a_model_that_changed_and_a_relation_that_cannot_be_split_are_failures_w
     world: Planted, source: ModelSource, tmp_path: Path
 ) -> None:
     with pytest.raises(SweepError, match=r"was changed since the job was planned"):
-        measure_relations(tmp_path, replace(source, fingerprint="0" * 64), world.relations[:1], CONFIG)
+        measure_relations(tmp_path, jobs(tmp_path, replace(source, fingerprint="0" * 64), world.relations[:1]))
     few = world.relations[0].only([0, 1, 2])
     with pytest.raises(SweepError, match=r"relation 'rel.*needs 2 to train on and 1 held out|has \d subjects"):
-        measure_relations(tmp_path, source, [few], CONFIG)
+        measure_relations(tmp_path, jobs(tmp_path, source, [few]))
     assert not list((tmp_path / "relations").glob("relation-*")), "before anything is written"
 
 

@@ -1,0 +1,290 @@
+"""What the experiment on linear knowledge tells of a model: correlations across relations, wrong labels, facts, units."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from hc_lens.metrics import Interval
+from hc_lens.relations import figures
+from hc_lens.relations.across import Correlation, correlation_table, correlations
+from hc_lens.relations.facts import fact_states, margin_gap
+from hc_lens.relations.measured import PROBES, Measured
+from hc_lens.relations.recovery import recovery_shares, recovery_test
+from hc_lens.relations.study import (
+    CONTROLS,
+    X,
+    Y,
+    error_table,
+    fact_table,
+    generalization_table,
+    profile_table,
+    relation_table,
+)
+from hc_lens.report import Finding, Section, Verdict, text_table, with_interval
+from hc_lens.report.findings import sign_verdict
+
+READABLE = (X, *(f"{X}, {probe}" for probe in PROBES[1:]), "control")
+"""What generalization is correlated with, beside its readability: other probes', and the control task's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Studied:
+    """One model's relations.
+
+    Attributes:
+        name: of the model, for headings.
+        key: the same, for anchors.
+        kinds: of relations by name, which the scatter colours: how they were planted, or where they are from.
+        left_out: relations that were not measured, with the reason (`name`, `reason`).
+        units: effects of ablating units on probes, over some relations (`relation`, `unit`, `effect`); None: not measured.
+        gates: overlap of subnetworks before and after fine-tuning; None: not measured.
+    """
+
+    name: str
+    key: str
+    measured: Sequence[Measured]
+    kinds: Mapping[str, str]
+    left_out: pd.DataFrame | None = None
+    units: pd.DataFrame | None = None
+    gates: pd.DataFrame | None = None
+    table: pd.DataFrame = field(init=False)
+
+    def __post_init__(self) -> None:
+        table = relation_table(self.measured)
+        object.__setattr__(self, "table", table.assign(kind=[self.kinds[name] for name in table["relation"]]))
+
+    @property
+    def main(self) -> Correlation:
+        """Pearson's correlation of readability and generalization."""
+        return correlations(self.table, X, Y)[0]
+
+
+def sections(found: Studied) -> list[Section]:
+    """The figures and tables of one model, in the order of the argument."""
+    return [
+        *relation_sections(found),
+        *robustness_sections(found),
+        profile_section(found),
+        *error_sections(found),
+        *inside_sections(found),
+    ]
+
+
+def relation_sections(found: Studied) -> list[Section]:
+    """The main figure, and what is left of it when other properties are held fixed."""
+    config = found.measured[0].config
+    percent = ["reached", "recall", "accuracy"]
+    columns = ["relation", "kind", X, Y, "low", "high", "control", "accuracy", "recall", "reached", "layer", "answers"]
+    shown = with_interval(found.table[[*columns, "training subjects"]].sort_values(X, ascending=False), Y, digits=2)
+    left_out = [] if found.left_out is None or found.left_out.empty else [found.left_out]
+    return [
+        Section(
+            f"{found.key}-relations",
+            f"{found.name}: readability before fine-tuning, generalization after it",
+            f"A mark is a relation: held-out accuracy above the majority rate (1 is perfect, 0 is chance). Whiskers: 95 % over "
+            f"{len(config.assignments)} label assignments x {len(config.seeds)} seeds.",
+            figures.readability_scatter(found.table, str(found.main)),
+            folded=[
+                text_table(shown, "Every relation", labels=2, percent=percent, digits=2),
+                *(text_table(table, "Relations left out", labels=2) for table in left_out),
+            ],
+        ),
+        Section(
+            f"{found.key}-partial",
+            f"{found.name}: the correlation with other properties held fixed",
+            "Partial correlations, singly and jointly; BCa bootstrap intervals over relations; p by permutation. "
+            "Variance inflation: 1 where the properties say nothing of readability.",
+            shown=[
+                correlation_table(correlations(found.table, X, Y, CONTROLS), f"Readability and generalization ({found.name})")
+            ],
+        ),
+    ]
+
+
+def robustness_sections(found: Studied) -> list[Section]:
+    """Other labels, other probes, and what should not predict anything."""
+    labels = {name: name for name in READABLE} | {name: f"{name} alone" for name in CONTROLS}
+    rows = [
+        {"label": label, **_bounds(correlations(found.table, name, Y)[0])}
+        for name, label in labels.items()
+        if _varies(found.table[name])
+    ]
+    others = found.table.dropna(subset=["other labels"])
+    if len(others) > 3 and _varies(others["other labels"]):
+        other = correlations(others, X, "other labels")[0]
+        rows.insert(1, {"label": f"{X}, with labels of other categories", **_bounds(other)})
+    by_category = generalization_table(found.measured).groupby("category", sort=False)
+    categories = by_category.agg(
+        relations=("relation", "nunique"), accuracy=("accuracy", "mean"), above=("above", "mean"), reached=("reached", "mean")
+    )
+    return [
+        Section(
+            f"{found.key}-robust",
+            f"{found.name}: other labels, other probes, and what else predicts generalization",
+            "Pearson's correlation with generalization over relations, 95 % intervals. Control: the same probe for answers "
+            "shuffled over the subjects.",
+            figures.correlation_dots(pd.DataFrame(rows)),
+            folded=[
+                text_table(
+                    categories.reset_index(), "Generalization by category of labels", percent=["accuracy", "reached"], digits=2
+                )
+            ],
+        )
+    ]
+
+
+def profile_section(found: Studied) -> Section:
+    """Where relations are readable."""
+    return Section(
+        f"{found.key}-layers",
+        f"{found.name}: in which layers relations are readable",
+        "Held-out accuracy of the probe above the majority rate; rings: the layers that inner cross-validation chose on the "
+        "training subjects.",
+        figures.layer_profile(profile_table(found.measured)),
+    )
+
+
+def error_sections(found: Studied) -> list[Section]:
+    """What wrong labels say, and which facts carry over."""
+    parts: list[Section] = []
+    errors = error_table(found.measured)
+    if len(errors):
+        shares, test = recovery_shares(errors), recovery_test(errors)
+        parts.append(
+            Section(
+                f"{found.key}-recovery",
+                f"{found.name}: wrong labels, mapped back to answers",
+                "How often the answer that a wrong label stands for is among the k best of the linear probe, or of the "
+                "pretrained model's few-shot answers, the true answer left out of both.",
+                figures.recovery_bars(shares),
+                shown=[
+                    text_table(
+                        with_interval(test, "difference", percent=True), "Probe minus model, paired (McNemar's p)", labels=1
+                    )
+                ],
+            )
+        )
+    states = fact_states(fact_table(found.measured))
+    parts.append(
+        Section(
+            f"{found.key}-facts",
+            f"{found.name}: active and inert facts, by the probe's margin",
+            _gap_text(states),
+            figures.margin_scatter(states),
+            folded=[text_table(states, "Every fact that was held out", labels=2, percent=["recalled", "right"])],
+        )
+    )
+    return parts
+
+
+def inside_sections(found: Studied) -> list[Section]:
+    """Which units carry readable relations, and whether gates find the same ones before and after fine-tuning."""
+    parts: list[Section] = []
+    if found.units is not None:
+        n = found.units["relation"].nunique()
+        parts.append(
+            Section(
+                f"{found.key}-units",
+                f"{found.name}: which heads and MLPs carry the readable relation",
+                f"Accuracy of the probe lost when a unit is replaced by its mean over the relation's prompts; mean of {n} "
+                "relations, on held-out facts.",
+                figures.unit_effects(found.units),
+                folded=[text_table(found.units, "Every unit", labels=2, percent=["effect"])],
+            )
+        )
+    if found.gates is not None:
+        parts.append(
+            Section(
+                f"{found.key}-gates",
+                f"{found.name}: gates pruned for the new relation, before and after fine-tuning",
+                "The model as a classifier of the new labels, pruned with the tools of the heuristic core.",
+                shown=[text_table(found.gates, "Units kept before and after", labels=1)],
+            )
+        )
+    return parts
+
+
+def findings(found: Studied) -> list[Finding]:
+    """The claims about one model, each judged by its interval."""
+    table, key, name = found.table, found.key, found.name
+    judged = [_predicts(found), _partial(found)]
+    if _varies(table["control"]):
+        control = correlations(table, "control", Y)[0]
+        judged.append(
+            Finding(
+                f"{key}-control",
+                f"{name}: does the control task predict generalization, too?",
+                sign_verdict(Interval(control.low, control.high)),
+                f"control task: {control}",
+                f"Control task against generalization: {control}; its mean accuracy above the majority rate is "
+                f"{table['control'].mean():.2f}.",
+                "Yes if the interval lies above 0, no if below, undecided if it includes 0.",
+            )
+        )
+    errors = error_table(found.measured)
+    if len(errors):
+        judged.append(_recovery(found, errors))
+    return judged
+
+
+def _predicts(found: Studied) -> Finding:
+    pearson, spearman = correlations(found.table, X, Y)[:2]
+    return Finding(
+        f"{found.key}-predicts",
+        f"{found.name}: does readability before fine-tuning predict generalization after it?",
+        sign_verdict(Interval(pearson.low, pearson.high)),
+        f"{found.name}: {pearson}, {spearman} over {pearson.n} relations",
+        f"Over {pearson.n} relations {pearson} (Pearson) and {spearman} (Spearman).",
+        "Yes if the interval of Pearson's r lies above 0, no if below, undecided if it includes 0.",
+    )
+
+
+def _partial(found: Studied) -> Finding:
+    joint = correlations(found.table, X, Y, CONTROLS)[-2]  # Pearson's; Spearman's is the last
+    verdict: Verdict = "undecided" if np.isnan(joint.r) else sign_verdict(Interval(joint.low, joint.high))
+    return Finding(
+        f"{found.key}-partial",
+        f"{found.name}: still with {', '.join(CONTROLS)} held fixed?",
+        verdict,
+        f"jointly given {joint.given}: {joint}",
+        f"Given {joint.given} at once: {joint} ({joint.df} degrees of freedom, variance inflation {joint.vif:.1f}).",
+        "Yes if the interval lies above 0, no if below, undecided if it includes 0.",
+    )
+
+
+def _recovery(found: Studied, errors: pd.DataFrame) -> Finding:
+    first = recovery_test(errors).iloc[0]
+    told = f"{100 * first['difference']:.1f} points [{100 * first['low']:.1f}, {100 * first['high']:.1f}]"
+    return Finding(
+        f"{found.key}-recovery",
+        f"{found.name}: are wrong labels more often the probe's top answer than the pretrained model's own?",
+        sign_verdict(Interval(float(first["low"]), float(first["high"]))),
+        f"wrong labels: probe minus model {told}",
+        f"Probe minus model, top {first['k']:.0f}: {told}, {first['errors']:.0f} wrong labels of {first['relations']:.0f} "
+        f"relations; McNemar's p = {first['p']:.2g}, which takes errors as independent.",
+        "Yes if the bootstrap interval over relations lies above 0, no if below, undecided if it includes 0.",
+    )
+
+
+def _gap_text(states: pd.DataFrame) -> str:
+    counts = states["state"].value_counts()
+    told = "Facts held out: " + ", ".join(f"{count} {state}" for state, count in counts.items()) + "."
+    try:
+        gap = margin_gap(states)
+    except ValueError:  # no relation has both
+        return told
+    larger = gap.larger
+    return (
+        f"{told} Within relations an active fact has a larger margin than an inert one in {larger.value:.0%} of pairs "
+        f"[{larger.low:.0%}, {larger.high:.0%}] (chance 50 %)."
+    )
+
+
+def _bounds(found: Correlation) -> dict[str, float]:
+    return {"r": found.r, "low": found.low, "high": found.high}
+
+
+def _varies(column: pd.Series) -> bool:
+    return float(np.ptp(column.to_numpy(dtype=np.float64))) > 0
