@@ -36,6 +36,7 @@ COMMANDS = MappingProxyType(
         "compare": Command("compare", "two pruning runs or more: shared core, similarity of heads, accuracy differences"),
         "export": Command("export", "one subnetwork as a model of its own, smaller and faster, or for transformers"),
         "modular": Command("modular", "arithmetic modulo a prime: corrupted labels, polynomials, in-context learning"),
+        "relations": Command("relations", "is what a language model knows linearly what fine-tuning generalizes from?"),
         "report": Command("report", "one self-contained HTML page, and markdown, from a run directory"),
         "show": Command("show", "what a run directory holds: its kind, its configuration, its headline numbers"),
     }
