@@ -50,6 +50,8 @@ Axis names (jaxtyping; a starred name stands for any number of axes):
 | `fact`                   | facts of a relation, one subject each; `held_out`: those not trained on    |
 | `subject`                | all subjects of a planted world                                            |
 | `answer`                 | the answers of a relation, sorted                                          |
+| `vocab`                  | tokens that a language model knows                                         |
+| `depth`                  | tokens of an answer or a label, one after the other                        |
 | `strength`               | inverse penalties of a probe that are tried                                |
 | `*sample`                | none, positions, or pooled samples: see `ActivationMeans.kind`             |
 | `*gates`                 | gates of any shape, each on its own                                        |

@@ -33,7 +33,7 @@ _UNEMBEDDING = "lm_head.weight"
 
 
 class LanguageModel(HookedTransformer):
-    """A decoder with its unembedding: `model(ids)` are the logits of the next token, Float[Tensor, "batch pos token"].
+    """A decoder with its unembedding: `model(ids)` are the logits of the next token, Float[Tensor, "batch pos vocab"].
 
     Rows are padded on the right, where causal attention does not look, so they need no mask.
 
@@ -78,7 +78,7 @@ class LanguageModel(HookedTransformer):
         """Most tokens a row may have."""
         return self.cfg.n_ctx
 
-    def next_token_logits(self, ids: Int[Tensor, "batch pos"], at: Int[Tensor, " batch"]) -> Float[Tensor, "batch token"]:
+    def next_token_logits(self, ids: Int[Tensor, "batch pos"], at: Int[Tensor, " batch"]) -> Float[Tensor, "batch vocab"]:
         """Logits of the token that follows position `at` of each row; those of other positions are not computed."""
         resid: Tensor = self(ids, stop_at_layer=self.cfg.n_layers)
         final = self.ln_final(resid[torch.arange(len(ids), device=ids.device), at].unsqueeze(1))

@@ -48,7 +48,7 @@ def closed_set_scores(
 
 
 def _answered(
-    model: LanguageModel, cache: TransformerLensKeyValueCache, after: Float[Tensor, "batch token"], answers: Sequence[Tokens]
+    model: LanguageModel, cache: TransformerLensKeyValueCache, after: Float[Tensor, "batch vocab"], answers: Sequence[Tokens]
 ) -> Float[Tensor, "batch answer"]:
     """Scores of the answers after what the cache holds, whose next token has these log-probabilities."""
     scores = after[:, [answer[0] for answer in answers]]
@@ -74,7 +74,7 @@ def _extended(
     return model(ids, past_kv_cache=cache, attention_mask=mask, stop_at_layer=model.cfg.n_layers)
 
 
-def _log_probabilities(model: LanguageModel, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos token"]:
+def _log_probabilities(model: LanguageModel, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos vocab"]:
     """Of the token that follows each position."""
     return model.unembed(model.ln_final(resid)).float().log_softmax(dim=-1)
 

@@ -236,8 +236,8 @@ def _by_length(lengths: Int[Tensor, " fact"], size: int) -> Sequence[Int[Tensor,
 
 
 def _logits(
-    model: LanguageModel, task: _Task, rows: Int[Tensor, " batch"], unembedding: Float[Tensor, "token d_model"]
-) -> tuple[Float[Tensor, "batch depth token"], Int[Tensor, "batch depth"]]:
+    model: LanguageModel, task: _Task, rows: Int[Tensor, " batch"], unembedding: Float[Tensor, "vocab d_model"]
+) -> tuple[Float[Tensor, "batch depth vocab"], Int[Tensor, "batch depth"]]:
     """What the model predicts in place of each token of the labels, and these; the product is in the unembedding's type."""
     at = task.last[rows, None] + torch.arange(task.targets.shape[1])
     width, device = int(at.max()) + 1, unembedding.device
@@ -249,7 +249,7 @@ def _logits(
 
 
 def _right(
-    logits: Float[Tensor, "batch depth token"], targets: Int[Tensor, "batch depth"], choices: Sequence[Int[Tensor, " _"]]
+    logits: Float[Tensor, "batch depth vocab"], targets: Int[Tensor, "batch depth"], choices: Sequence[Int[Tensor, " _"]]
 ) -> Bool[Tensor, " batch"]:
     """Whether each token of the label is the likeliest of those that labels have in its place, after the tokens before it."""
     best = torch.stack([tokens[logits[:, depth, tokens].argmax(dim=1)] for depth, tokens in enumerate(choices)], dim=1)
