@@ -127,7 +127,7 @@ def layer_profile(table: pd.DataFrame) -> go.Figure:
             "size": 8,
             "color": PALETTE[1],
             "line": {"width": 2},
-            "opacity": list(chosen["chosen"]),
+            "opacity": list(0.4 + 0.6 * chosen["chosen"]),
         },
         showlegend=False,
         hovertemplate="%{y}: layer %{x} was chosen<extra></extra>",

@@ -58,7 +58,7 @@ def test_the_profile_has_quartiles_and_a_row_for_each_relation_with_the_chosen_l
     assert (list(rings.x), list(rings.y)) == ([2, 2], ["weak", "strong"])
     on_splits = profile().assign(chosen=[0.5, 0.5, 0, 0.25, 0, 0.75])
     rings = layer_profile(on_splits).data[3]
-    assert (list(rings.x), list(rings.marker.opacity)) == ([0, 1, 0, 2], [0.5, 0.5, 0.25, 0.75])
+    assert (list(rings.x), list(rings.marker.opacity)) == ([0, 1, 0, 2], pytest.approx([0.7, 0.7, 0.55, 0.85]))
 
 
 def test_correlations_from_the_top_with_their_intervals():
