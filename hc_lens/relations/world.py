@@ -191,7 +191,7 @@ def train_world(world: World, config: WorldConfig) -> LanguageModel:
         max_position_embeddings=32,
         initializer_range=0.1,
         tie_word_embeddings=False,
-        pad_token_id=tokenizer.pad_token_id,
+        pad_token_id=0,  # the first of _SPECIAL
         bos_token_id=None,
         eos_token_id=None,
     )
