@@ -280,7 +280,9 @@ def probe_scores(
     dimensions.
     """
     prepare = make_pipeline(StandardScaler(), PCA(svd_solver="full"))
-    return fit(prepare.fit_transform(train), codes.numpy(), prepare.transform(scored), strengths)
+    with np.errstate(invalid="ignore"):  # of states that are all equal, as the embedding of a prompt's last token is
+        features = prepare.fit_transform(train)
+    return fit(features, codes.numpy(), prepare.transform(scored), strengths)
 
 
 def _accuracy(scores: Float[Tensor, "fact answer"], codes: Int[Tensor, " fact"]) -> float:

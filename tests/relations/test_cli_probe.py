@@ -55,6 +55,7 @@ def test_what_the_last_word_of_a_subject_gives_away_is_read_at_the_embedding(
     assert "holds a run with another specification" in complaint(capsys, *words[1:], "--at", "prompt")
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_the_prompts_last_word_says_nothing_at_the_embedding(model: str, working_directory: Path) -> None:
     table_file(working_directory)
     words = ["relations", "probe", model, "terrain.csv", "--template", "{} is", "--at", "prompt", "--out", "found"]
