@@ -8,6 +8,7 @@ import copy
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -43,7 +44,7 @@ class LanguageModel(HookedTransformer):
 
     architecture: Architecture
     hf_config: PretrainedConfig
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase  # pyright: ignore[reportIncompatibleVariableOverride]  # here there always is one
     pad_id: int
 
     def __init__(
@@ -284,7 +285,7 @@ def _read(source: str, gguf_file: str | None) -> tuple[PreTrainedModel, set[str]
     """The model, and the names of its weights that the source lacks."""
     try:
         with quiet_transformers():
-            hf_model, report = AutoModelForCausalLM.from_pretrained(
+            loaded = AutoModelForCausalLM.from_pretrained(
                 source, gguf_file=gguf_file, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
             )
     except OSError as error:
@@ -292,4 +293,5 @@ def _read(source: str, gguf_file: str | None) -> tuple[PreTrainedModel, set[str]
     except (SafetensorError, RuntimeError, ValueError) as error:
         what = gguf_file or "config.json"
         raise ValueError(f"{source}: the weights are truncated or do not fit {what}: {first_line(error)}") from error
+    hf_model, report = cast("tuple[PreTrainedModel, dict[str, set[str]]]", loaded)
     return hf_model, set(report["missing_keys"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Int
@@ -96,7 +97,7 @@ def _require_askable(
     offsets: Int[Tensor, "fact pos 2"],
     start: int,
 ) -> None:
-    unknown: int | None = model.tokenizer.unk_token_id
+    unknown = cast(int | None, model.tokenizer.unk_token_id)
     for row, subject in enumerate(subjects):
         length, last = int(prompts.lengths[row]), int(prompts.subject_last[row])
         if length > model.max_length:
