@@ -12,19 +12,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
+import torch
 
 from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.linear_report import Studied, findings, sections
 from experiments.shared.settings import Preset
 from hc_lens.data.desk import data_folder
 from hc_lens.models import smollm2_file
+from hc_lens.pruning import PruneConfig
 from hc_lens.relations.cleaning import CleaningConfig, usable
 from hc_lens.relations.finetune import FinetuneConfig
+from hc_lens.relations.inside_runs import carrier_units, gates_before_and_after
 from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
 from hc_lens.relations.labels import CATEGORIES
 from hc_lens.relations.measured import RelationConfig
 from hc_lens.relations.relation import Relation
 from hc_lens.relations.sources import load_relations
+from hc_lens.relations.study import X
 from hc_lens.relations.world import WorldConfig, planted_world
 from hc_lens.report import Article
 
@@ -32,6 +36,16 @@ QUESTION = (
     "Does the linear readability of a relation before fine-tuning predict how fine-tuning on arbitrary new labels for its "
     "answers generalizes to other subjects?"
 )
+
+
+@dataclass(frozen=True)
+class Inside:
+    """How far to look inside: so many of the most readable relations for units that carry them, fewer of these for gates."""
+
+    carried: int
+    gated: int
+    gates: PruneConfig
+    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,7 @@ class Real:
     models: tuple[str, ...]
     relation: RelationConfig
     cleaning: CleaningConfig
+    inside: Inside
     names: tuple[str, ...] | None = None
     n_others: int = 1
 
@@ -57,6 +72,7 @@ class Config:
 
     world: WorldConfig
     planted: RelationConfig
+    inside: Inside
     real: Real | None
     n_others: int = 1
 
@@ -71,15 +87,19 @@ def config(preset: Preset) -> Config:
         )
         world = replace(world, context_steps=20, fact_steps=20, batch_size=128)
         few = replace(planted, seeds=(0,), draws=1, finetune=replace(planted.finetune, max_epochs=2))
-        return Config(world, few, None)
+        return Config(world, few, Inside(1, 1, PruneConfig.desk(steps=4), (0,)), None)
     asked = RelationConfig(template="Item: {}\nTag:", finetune=FinetuneConfig(lr=1e-4, first_block=10, precision="bfloat16"))
     cleaning = CleaningConfig(max_subjects=120)
     if preset == "desk":
-        return Config(WorldConfig(), planted, Real(("smollm2",), asked, cleaning))
+        gates = PruneConfig.desk(steps=300)
+        few = Inside(6, 1, replace(PruneConfig.desk(steps=100), precision="bf16"), (0, 1))
+        return Config(WorldConfig(), planted, Inside(8, 6, gates, (0, 1, 2)), Real(("smollm2",), asked, cleaning, few))
     wide = replace(asked, seeds=(0, 1, 2), assignments=(0, 1, 2), finetune=replace(asked.finetune, first_block=0, lr=2e-5))
     models = ("HuggingFaceTB/SmolLM2-1.7B", "openai-community/gpt2-xl", "EleutherAI/pythia-6.9b", "meta-llama/Llama-3.1-8B")
     worlds = replace(planted, seeds=tuple(range(5)), assignments=tuple(range(5)))
-    return Config(WorldConfig(), worlds, Real(models, wide, CleaningConfig(max_subjects=400), n_others=13), 13)
+    inside = Inside(12, 6, PruneConfig.paper(), tuple(range(5)))
+    real = Real(models, wide, CleaningConfig(max_subjects=400), inside, n_others=13)
+    return Config(WorldConfig(), worlds, inside, real, n_others=13)
 
 
 def run(config: Config, places: Places) -> Article:
@@ -93,9 +113,11 @@ def run(config: Config, places: Places) -> Article:
 def planted(config: Config, places: Places) -> Studied:
     """The planted world, whose relations are known to be shared, parities or isolated."""
     world = planted_world(config.world, places.own)
-    jobs = jobs_of(places, ModelSource.of(world.directory), world.relations, config.planted, config.n_others)
+    source = ModelSource.of(world.directory)
+    jobs = jobs_of(places, source, world.relations, config.planted, config.n_others)
     kinds = dict(zip(world.how["relation"], world.how["kind"], strict=True))
-    return Studied("planted world", "planted", measure_relations(places.own, jobs, places.pool), kinds)
+    measured = measure_relations(places.own, jobs, places.pool)
+    return looked_into(Studied("planted world", "planted", measured, kinds), source, config.inside)
 
 
 def real_relations(config: Real) -> tuple[list[Relation], pd.DataFrame] | None:
@@ -115,7 +137,18 @@ def real(config: Real, relations: Sequence[Relation], left_out: pd.DataFrame, mo
     kinds = {relation.name: "T-REx" if relation.name[1:].isdigit() else "LRE" for relation in relations}
     measured = measure_relations(places.own, jobs, places.pool)
     name = "SmolLM2-135M" if model == "smollm2" else model
-    return Studied(name, "".join(c if c.isalnum() else "-" for c in name.lower()), measured, kinds, left_out)
+    key = "".join(c if c.isalnum() else "-" for c in name.lower())
+    return looked_into(Studied(name, key, measured, kinds, left_out), source, config.inside)
+
+
+def looked_into(found: Studied, source: ModelSource, config: Inside) -> Studied:
+    """The same, with what carries the most readable relations, and what gates keep of the model."""
+    model = source.load(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    order = found.table.sort_values(X, ascending=False).index
+    chosen = [found.measured[place] for place in order]
+    units = [carrier_units(each, model) for each in chosen[: config.carried]]
+    gates = [gates_before_and_after(each, model, config.gates, config.seeds) for each in chosen[: config.gated]]
+    return replace(found, units=pd.concat(units, ignore_index=True), gates=pd.concat(gates, ignore_index=True))
 
 
 def jobs_of(

@@ -188,19 +188,22 @@ def inside_sections(found: Studied) -> list[Section]:
             Section(
                 f"{found.key}-units",
                 f"{found.name}: which heads and MLPs carry the readable relation",
-                f"Accuracy of the probe lost when a unit is replaced by its mean over the relation's prompts; mean of {n} "
-                "relations, on held-out facts.",
+                "Accuracy of the probe on held-out facts that is lost when a unit's activation at the subject becomes its "
+                f"mean over the training facts; mean of {n} relations.",
                 figures.unit_effects(found.units),
                 folded=[text_table(found.units, "Every unit", labels=2, percent=["effect"])],
             )
         )
     if found.gates is not None:
+        columns = ["relation", *(name for name in found.gates if name != "relation")]
         parts.append(
             Section(
                 f"{found.key}-gates",
                 f"{found.name}: gates pruned for the new relation, before and after fine-tuning",
-                "The model as a classifier of the new labels, pruned with the tools of the heuristic core.",
-                shown=[text_table(found.gates, "Units kept before and after", labels=1)],
+                "The model as a classifier of the new labels, pruned with the tools of the heuristic core. Before fine-tuning "
+                "it was never taught them: what its gates share with those after it, any answer takes. Chance: heads "
+                "shuffled within their layers.",
+                shown=[text_table(found.gates[columns], "Heads kept before and after, and shared", labels=2)],
             )
         )
     return parts
