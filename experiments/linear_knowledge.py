@@ -10,6 +10,7 @@ Run: `HC_LENS_DATA=... python -m experiments.linear_knowledge --preset desk --wo
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pandas as pd
 import torch
@@ -18,7 +19,7 @@ from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.linear_report import Studied, findings, sections
 from experiments.shared.settings import Preset
 from hc_lens.data.desk import data_folder
-from hc_lens.models import smollm2_file
+from hc_lens.models import load_language_model, smollm2_file
 from hc_lens.pruning import PruneConfig
 from hc_lens.relations.cleaning import CleaningConfig, usable
 from hc_lens.relations.finetune import FinetuneConfig
@@ -36,6 +37,17 @@ QUESTION = (
     "Does the linear readability of a relation before fine-tuning predict how fine-tuning on arbitrary new labels for its "
     "answers generalizes to other subjects?"
 )
+
+
+DESK = (
+    *("landmark on continent", "landmark in country", "region of country", "subregion of country", "language of country"),
+    *("currency of country", "company hq", "product by company", "person native language", "person occupation"),
+    *("person plays instrument", "person sport position", "plays pro sport", "star constellation name"),
+    *("word first letter", "word last letter"),
+    *("P20", "P27", "P37", "P101", "P108", "P127", "P136", "P140", "P176", "P279", "P407", "P449"),
+)
+"""Relations of the desk preset: those of LRE and of countries with at least 70 facts after cleaning, and a dozen of T-REx's that
+give a subject one answer and ask for different things. The choice was made before anything was measured."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +100,14 @@ def config(preset: Preset) -> Config:
         world = replace(world, context_steps=20, fact_steps=20, batch_size=128)
         few = replace(planted, seeds=(0,), draws=1, finetune=replace(planted.finetune, max_epochs=2))
         return Config(world, few, Inside(1, 1, PruneConfig.desk(steps=4), (0,)), None)
-    asked = RelationConfig(template="Item: {}\nTag:", finetune=FinetuneConfig(lr=1e-4, first_block=10, precision="bfloat16"))
+    tuned = FinetuneConfig(lr=5e-4, first_block=25, max_epochs=10)  # on short prompts the upper blocks are enough, and quick
+    asked = RelationConfig(template="Item: {}\nTag:", finetune=tuned)
     cleaning = CleaningConfig(max_subjects=120)
     if preset == "desk":
         gates = PruneConfig.desk(steps=300)
         few = Inside(6, 1, replace(PruneConfig.desk(steps=100), precision="bf16"), (0, 1))
-        return Config(WorldConfig(), planted, Inside(8, 6, gates, (0, 1, 2)), Real(("smollm2",), asked, cleaning, few))
-    wide = replace(asked, seeds=(0, 1, 2), assignments=(0, 1, 2), finetune=replace(asked.finetune, first_block=0, lr=2e-5))
+        return Config(WorldConfig(), planted, Inside(8, 6, gates, (0, 1, 2)), Real(("smollm2",), asked, cleaning, few, DESK))
+    wide = replace(asked, seeds=(0, 1, 2), assignments=(0, 1, 2), finetune=FinetuneConfig(lr=2e-5))
     models = ("HuggingFaceTB/SmolLM2-1.7B", "openai-community/gpt2-xl", "EleutherAI/pythia-6.9b", "meta-llama/Llama-3.1-8B")
     worlds = replace(planted, seeds=tuple(range(5)), assignments=tuple(range(5)))
     inside = Inside(12, 6, PruneConfig.paper(), tuple(range(5)))
@@ -131,14 +144,20 @@ def real_relations(config: Real) -> tuple[list[Relation], pd.DataFrame] | None:
 
 def real(config: Real, relations: Sequence[Relation], left_out: pd.DataFrame, model: str, places: Places) -> Studied:
     """Real relations on a pretrained model."""
-    file = smollm2_file() if model == "smollm2" else None
-    source = ModelSource.of(model) if file is None else ModelSource.of(file.parent, file.name)
+    source = ModelSource.of(smollm2_into(places.models / "smollm2") if model == "smollm2" else model)
     jobs = jobs_of(places, source, relations, config.relation, config.n_others)
     kinds = {relation.name: "T-REx" if relation.name[1:].isdigit() else "LRE" for relation in relations}
     measured = measure_relations(places.own, jobs, places.pool)
     name = "SmolLM2-135M" if model == "smollm2" else model
     key = "".join(c if c.isalnum() else "-" for c in name.lower())
     return looked_into(Studied(name, key, measured, kinds, left_out), source, config.inside)
+
+
+def smollm2_into(directory: Path) -> Path:
+    """SmolLM2-135M in transformers format, which loads in a second where the GGUF file takes a minute; written once."""
+    if not directory.exists():
+        load_language_model(smollm2_file()).save_pretrained(directory)
+    return directory
 
 
 def looked_into(found: Studied, source: ModelSource, config: Inside) -> Studied:
