@@ -16,7 +16,6 @@ import pandas as pd
 import torch
 
 from experiments.shared.command import Places, run_experiment, versions
-from experiments.shared.linear_report import Studied, findings, sections
 from experiments.shared.settings import Preset
 from hc_lens.data.desk import data_folder
 from hc_lens.models import load_language_model, smollm2_file
@@ -28,6 +27,7 @@ from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
 from hc_lens.relations.labels import CATEGORIES
 from hc_lens.relations.measured import RelationConfig
 from hc_lens.relations.relation import Relation
+from hc_lens.relations.report import Studied, findings, sections
 from hc_lens.relations.sources import load_relations
 from hc_lens.relations.study import X
 from hc_lens.relations.world import WorldConfig, planted_world
@@ -46,8 +46,8 @@ DESK = (
     *("word first letter", "word last letter"),
     *("P20", "P27", "P37", "P101", "P108", "P127", "P136", "P140", "P176", "P279", "P407", "P449"),
 )
-"""Relations of the desk preset: those of LRE and of countries with at least 70 facts after cleaning, and a dozen of T-REx's that
-give a subject one answer and ask for different things. The choice was made before anything was measured."""
+"""Relations of the desk preset: those of LRE and of countries with at least 70 facts after cleaning, and a dozen of T-REx's
+that give a subject one answer and ask for different things; chosen before the study was run."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def real(config: Real, relations: Sequence[Relation], left_out: pd.DataFrame, mo
     measured = measure_relations(places.own, jobs, places.pool)
     name = "SmolLM2-135M" if model == "smollm2" else model
     key = "".join(c if c.isalnum() else "-" for c in name.lower())
-    return looked_into(Studied(name, key, measured, kinds, left_out), source, config.inside)
+    return looked_into(Studied(name, key, measured, kinds, left_out=left_out), source, config.inside)
 
 
 def smollm2_into(directory: Path) -> Path:

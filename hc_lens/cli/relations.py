@@ -14,6 +14,7 @@ QUESTIONS = Questions(
             "finetune": Command(
                 "relations_finetune", "fine-tune on new labels of the answers; are held-out subjects labelled right?"
             ),
+            "study": Command("relations_study", "both, for many relations: does readability predict generalization?"),
         }
     ),
     "relations probe smollm2 landmark_in_country.json",

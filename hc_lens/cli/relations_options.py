@@ -96,4 +96,13 @@ def open_run(
         RunError: if the directory holds something else.
     """
     spec = {"model": fingerprint(model), "relations": [asdict(relation) for relation in relations], **settings}
+    return keep_run(common, kind, spec)
+
+
+def keep_run(common: Common, kind: str, spec: Mapping[str, object]) -> Run:
+    """The run of this specification: where it was asked for, or under ./runs.
+
+    Raises:
+        RunError: if the directory holds something else.
+    """
     return Run.create(Path("runs"), kind, spec) if common.out is None else Run.at(common.out, kind, spec)

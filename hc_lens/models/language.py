@@ -70,7 +70,7 @@ class LanguageModel(HookedTransformer):
         assert padding is not None
         if not isinstance(padding.pad_token_id, int):
             raise ValueError(f"{type(tokenizer).__name__} has neither a pad token nor an end-of-text token to pad rows with")
-        self.tokenizer, self.pad_id = padding, padding.pad_token_id
+        self.tokenizer, self.pad_id = padding, padding.pad_token_id  # pyright: ignore[reportIncompatibleVariableOverride]  # never None here
         self.cfg.tokenizer_prepends_bos = len(padding.encode("")) > 0
         zero_all_but(self, {name for entry in _entries(architecture, self_config) for name in entry.ours})
 

@@ -1,4 +1,4 @@
-"""What the experiment on linear knowledge tells of a model: correlations across relations, wrong labels, facts, units."""
+"""What a study of relations tells of a model, as sections of a report: correlations, wrong labels, single facts, units."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from hc_lens.relations.measured import PROBES, Measured
 from hc_lens.relations.recovery import recovery_shares, recovery_test
 from hc_lens.relations.study import (
     CONTROLS,
+    FREQUENCY,
     X,
     Y,
     error_table,
@@ -37,6 +38,7 @@ class Studied:
         name: of the model, for headings.
         key: the same, for anchors.
         kinds: of relations by name, which the scatter colours: how they were planted, or where they are from.
+        counts: how often subjects occur in pretraining text; None: not known.
         left_out: relations that were not measured, with the reason (`name`, `reason`).
         units: effects of ablating units on probes, over some relations (`relation`, `unit`, `effect`); None: not measured.
         gates: overlap of subnetworks before and after fine-tuning; None: not measured.
@@ -46,14 +48,20 @@ class Studied:
     key: str
     measured: Sequence[Measured]
     kinds: Mapping[str, str]
+    counts: Mapping[str, float] | None = None
     left_out: pd.DataFrame | None = None
     units: pd.DataFrame | None = None
     gates: pd.DataFrame | None = None
     table: pd.DataFrame = field(init=False)
 
     def __post_init__(self) -> None:
-        table = relation_table(self.measured)
+        table = relation_table(self.measured, self.counts)
         object.__setattr__(self, "table", table.assign(kind=[self.kinds[name] for name in table["relation"]]))
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The properties of relations that are held fixed."""
+        return CONTROLS if self.counts is None else (*CONTROLS, FREQUENCY)
 
     @property
     def main(self) -> Correlation:
@@ -79,6 +87,7 @@ def relation_sections(found: Studied) -> list[Section]:
     columns = ["relation", "kind", X, Y, "low", "high", "control", "accuracy", "recall", "reached", "layer", "answers"]
     shown = with_interval(found.table[[*columns, "training subjects"]].sort_values(X, ascending=False), Y, digits=2)
     left_out = [] if found.left_out is None or found.left_out.empty else [found.left_out]
+    partial = correlations(found.table, X, Y, found.controls)
     return [
         Section(
             f"{found.key}-relations",
@@ -96,16 +105,14 @@ def relation_sections(found: Studied) -> list[Section]:
             f"{found.name}: the correlation with other properties held fixed",
             "Partial correlations, singly and jointly; BCa bootstrap intervals over relations; p by permutation. "
             "Variance inflation: 1 where the properties say nothing of readability.",
-            shown=[
-                correlation_table(correlations(found.table, X, Y, CONTROLS), f"Readability and generalization ({found.name})")
-            ],
+            shown=[correlation_table(partial, f"Readability and generalization ({found.name})")],
         ),
     ]
 
 
 def robustness_sections(found: Studied) -> list[Section]:
     """Other labels, other probes, and what should not predict anything."""
-    labels = {name: name for name in READABLE} | {name: f"{name} alone" for name in CONTROLS}
+    labels = {name: name for name in READABLE} | {name: f"{name} alone" for name in found.controls}
     rows = [
         {"label": label, **_bounds(correlations(found.table, name, Y)[0])}
         for name, label in labels.items()
@@ -245,11 +252,11 @@ def _predicts(found: Studied) -> Finding:
 
 
 def _partial(found: Studied) -> Finding:
-    joint = correlations(found.table, X, Y, CONTROLS)[-2]  # Pearson's; Spearman's is the last
+    joint = correlations(found.table, X, Y, found.controls)[-2]  # Pearson's; Spearman's is the last
     verdict: Verdict = "undecided" if np.isnan(joint.r) else sign_verdict(Interval(joint.low, joint.high))
     return Finding(
         f"{found.key}-partial",
-        f"{found.name}: still with {', '.join(CONTROLS)} held fixed?",
+        f"{found.name}: still with {', '.join(found.controls)} held fixed?",
         verdict,
         f"jointly given {joint.given}: {joint}",
         f"Given {joint.given} at once: {joint} ({joint.df} degrees of freedom, variance inflation {joint.vif:.1f}).",
