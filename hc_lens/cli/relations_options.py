@@ -67,7 +67,7 @@ class RelationChoice:
         caps = self.max_subjects_per_answer, self.max_subjects
         config = CleaningConfig(self.min_subjects, self.max_answers, *caps, self.cleaning_seed)
         if not path.exists():
-            raise FileNotFoundError(f"{path}: there is no such file or folder of relations")
+            raise FileNotFoundError(f"no such file: {path}")
         if not path.is_dir():
             return [clean(load_relation(path, self.template), config).relation]
         if self.only:
