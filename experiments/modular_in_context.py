@@ -7,7 +7,7 @@ setting that generalizes out of distribution on a CPU: settings in order of size
 until one is solved; then phases over the number of tasks and a deeper model with what is left. That none was found
 is an answer too, with the same curves.
 
-Run: `python -m experiments.modular_in_context --preset desk --threads 1 --budget 36`; the same command resumes.
+Run: `python -m experiments.modular_in_context --preset desk --threads 1`; the same command resumes.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -43,6 +43,8 @@ class Config:
             setting; no fractions: its own.
         depths: blocks of the deeper models that are trained at that setting, to see whether generalization passes.
         budget: CPU minutes for all of it, evaluation included; None: every setting is trained to its end.
+        search: the part of the budget that may be used up when each candidate ends, solved or not: the larger it is, the
+            longer it takes.
     """
 
     candidates: tuple[tuple[str, InContextConfig], ...]
@@ -50,10 +52,11 @@ class Config:
     fractions: tuple[float, ...]
     depths: tuple[int, ...]
     budget: float | None
+    search: tuple[float, ...] = ()
 
 
-SEARCH, MAP = 0.7, 0.75
-"""Shares of the budget: of all of it for the search; of what that leaves for the phase map. Deeper models get the rest."""
+MAP = 0.95
+"""The part of the budget that may be used up when the phase map ends. Deeper models get the rest."""
 
 
 def config(preset: Preset, budget: float) -> Config:
@@ -62,9 +65,9 @@ def config(preset: Preset, budget: float) -> Config:
         training = Training(24, 16, 3e-3, 0.1, warmup_steps=4, checkpoint_every=8, log_every=4, evaluate=50)
         tiny = InContextConfig(Data(5, 8, 0.7, 5), ModelConfig(1, 16, 2, 0.1), training)
         two = replace(tiny, model=replace(tiny.model, depth=2))
-        return Config((("one-block", tiny), ("two-blocks", two)), {5: (4, 8)}, (), (3,), 0.1)
+        return Config((("one-block", tiny), ("two-blocks", two)), {5: (4, 8)}, (), (3,), 0.1, (0.35, 0.7))
     if preset == "desk":
-        return Config(desk_candidates(), {5: (4, 8, 12, 16, 20), 7: (8, 16, 24, 32, 40)}, (), (4,), budget)
+        return Config(desk_candidates(), {5: (4, 12, 20), 7: (8, 24, 40)}, (), (4,), budget, (0.09, 0.17, 0.6))
     published = Training(precision="bf16")
     paper = (
         ("depth-2", InContextConfig(Data(n_tasks=512, fraction=0.6), ModelConfig(2), published)),
@@ -126,7 +129,7 @@ def find(config: Config, search: Search) -> list[Tried]:
     tried: list[Tried] = []
     done = never if config.budget is None else solved
     for place, (name, candidate) in enumerate(config.candidates):
-        seconds = search.share(tried, SEARCH, len(config.candidates) - place)
+        seconds = search.share(tried, config.search[place], 1) if config.search else float("inf")
         tried.append(search.train(name, candidate, done, seconds))
         if config.budget is not None and solved(tried[-1].found):
             break
@@ -144,7 +147,6 @@ def phase_runs(config: Config, base: Tried, before: Sequence[Tried], search: Sea
     fractions = config.fractions or (chosen.data.fraction,)
     grid = [(n, fraction) for fraction in fractions for n in config.tasks[chosen.data.p]]
     runs: list[Tried] = []
-    left = 1 - (1 - SEARCH) * (1 - MAP)
     for place, (n, fraction) in enumerate(grid):
         data = replace(chosen.data, n_tasks=n, fraction=fraction)
         batch = n * max(1, round(chosen.training.batch_size / n))
@@ -152,7 +154,7 @@ def phase_runs(config: Config, base: Tried, before: Sequence[Tried], search: Sea
         if setting == chosen:
             runs.append(base)
             continue
-        seconds = search.share({*before, *runs}, left, len(grid) - place)
+        seconds = search.share({*before, *runs}, MAP, len(grid) - place)
         name = f"{base.name}-tasks-{n}-examples-{fraction:g}"
         runs.append(search.train(name, setting, lambda found: found.steps[-1] >= steps, seconds))
     return runs
@@ -190,7 +192,7 @@ def experiment(budget: float, preset: Preset, places: Places) -> Article:
 class InContextArguments(Arguments):
     """Search for in-context generalization, and write its report."""
 
-    budget: float = 36.0
+    budget: float = 90.0
     """CPU minutes that the desk preset may take, over all calls; more of them let it go on."""
 
 
