@@ -67,7 +67,7 @@ def config(preset: Preset, budget: float) -> Config:
         two = replace(tiny, model=replace(tiny.model, depth=2))
         return Config((("one-block", tiny), ("two-blocks", two)), {5: (4, 8)}, (), (3,), 0.1, (0.35, 0.7))
     if preset == "desk":
-        return Config(desk_candidates(), {5: (4, 12, 20), 7: (8, 24, 40)}, (), (4,), budget, (0.09, 0.17, 0.6))
+        return Config(desk_candidates(), {5: (4, 12, 20), 7: (8, 24, 40)}, (), (4,), budget, (0.12, 0.24, 0.48))
     published = Training(precision="bf16")
     paper = (
         ("depth-2", InContextConfig(Data(n_tasks=512, fraction=0.6), ModelConfig(2), published)),
@@ -192,7 +192,7 @@ def experiment(budget: float, preset: Preset, places: Places) -> Article:
 class InContextArguments(Arguments):
     """Search for in-context generalization, and write its report."""
 
-    budget: float = 90.0
+    budget: float = 70.0
     """CPU minutes that the desk preset may take, over all calls; more of them let it go on."""
 
 
