@@ -9,7 +9,7 @@ Run: `HC_LENS_DATA=... python -m experiments.linear_knowledge --preset desk --wo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
@@ -25,7 +25,7 @@ from hc_lens.relations.finetune import FinetuneConfig
 from hc_lens.relations.inside_runs import carrier_units, gates_before_and_after
 from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
 from hc_lens.relations.labels import CATEGORIES
-from hc_lens.relations.measured import RelationConfig
+from hc_lens.relations.measured import Measured, RelationConfig
 from hc_lens.relations.relation import Relation
 from hc_lens.relations.report import Studied, findings, sections
 from hc_lens.relations.sources import load_relations
@@ -68,6 +68,7 @@ class Real:
         models: Hub names, or "smollm2" for the GGUF file of the extra `relations`.
         names: relations that are measured; None: all that can be.
         n_others: further label categories of each relation, another choice for each.
+        whole: relations that are fine-tuned once more with all blocks (`whole_finetune`), on the first split and labels.
     """
 
     models: tuple[str, ...]
@@ -76,6 +77,8 @@ class Real:
     inside: Inside
     names: tuple[str, ...] | None = None
     n_others: int = 1
+    whole: tuple[str, ...] = ()
+    whole_finetune: FinetuneConfig = field(default_factory=lambda: FinetuneConfig(lr=2e-4, max_epochs=10))
 
 
 @dataclass(frozen=True)
@@ -99,14 +102,20 @@ def config(preset: Preset) -> Config:
         )
         world = replace(world, context_steps=20, fact_steps=20, batch_size=128)
         few = replace(planted, seeds=(0,), draws=1, finetune=replace(planted.finetune, max_epochs=2))
-        return Config(world, few, Inside(1, 1, PruneConfig.desk(steps=4), (0,)), None)
+        return Config(world, few, Inside(1, 1, replace(PruneConfig.desk(steps=20), gate_mean=0.5, gate_std=2.0), (0,)), None)
     tuned = FinetuneConfig(lr=5e-4, first_block=25, max_epochs=10)  # on short prompts the upper blocks are enough, and quick
     asked = RelationConfig(template="Item: {}\nTag:", finetune=tuned)
     cleaning = CleaningConfig(max_subjects=120)
     if preset == "desk":
         gates = PruneConfig.desk(steps=300)
-        few = Inside(6, 1, replace(PruneConfig.desk(steps=100), precision="bf16"), (0, 1))
-        return Config(WorldConfig(), planted, Inside(8, 6, gates, (0, 1, 2)), Real(("smollm2",), asked, cleaning, few, DESK))
+        quick = {"ramp_steps": 110, "batch_size": 16, "lr_gates": 0.15, "lr_multipliers": 0.2, "precision": "bf16"}
+        few = Inside(6, 1, replace(PruneConfig.desk(steps=150), **quick), (0, 1))
+        return Config(
+            WorldConfig(),
+            planted,
+            Inside(8, 6, gates, (0, 1, 2)),
+            Real(("smollm2",), asked, cleaning, few, DESK, whole=DESK[::3]),
+        )
     wide = replace(asked, seeds=(0, 1, 2), assignments=(0, 1, 2), finetune=FinetuneConfig(lr=2e-5))
     models = ("HuggingFaceTB/SmolLM2-1.7B", "openai-community/gpt2-xl", "EleutherAI/pythia-6.9b", "meta-llama/Llama-3.1-8B")
     worlds = replace(planted, seeds=tuple(range(5)), assignments=tuple(range(5)))
@@ -150,7 +159,18 @@ def real(config: Real, relations: Sequence[Relation], left_out: pd.DataFrame, mo
     measured = measure_relations(places.own, jobs, places.pool)
     name = "SmolLM2-135M" if model == "smollm2" else model
     key = "".join(c if c.isalnum() else "-" for c in name.lower())
-    return looked_into(Studied(name, key, measured, kinds, left_out=left_out), source, config.inside)
+    found = looked_into(Studied(name, key, measured, kinds, left_out=left_out), source, config.inside)
+    return replace(found, otherwise=whole(config, relations, source, places), how="all blocks trained")
+
+
+def whole(config: Real, relations: Sequence[Relation], source: ModelSource, places: Places) -> list[Measured]:
+    """Some of the relations, with every block fine-tuned: is the correlation one of the upper blocks alone?"""
+    chosen = [relation for relation in relations if relation.name in config.whole]
+    if not chosen:
+        return []
+    once = replace(config.relation, finetune=config.whole_finetune)
+    once = replace(once, seeds=once.seeds[:1], assignments=once.assignments[:1])
+    return measure_relations(places.own, jobs_of(places, source, chosen, once, 0), places.pool)
 
 
 def smollm2_into(directory: Path) -> Path:

@@ -20,6 +20,8 @@ from hc_lens.relations.study import (
     error_table,
     fact_table,
     generalization_table,
+    generalized,
+    own_variants,
     profile_table,
     relation_table,
 )
@@ -42,6 +44,7 @@ class Studied:
         left_out: relations that were not measured, with the reason (`name`, `reason`).
         units: effects of ablating units on probes, over some relations (`relation`, `unit`, `effect`); None: not measured.
         gates: overlap of subnetworks before and after fine-tuning; None: not measured.
+        otherwise: some of the relations, fine-tuned in another way; `how` says which.
     """
 
     name: str
@@ -52,6 +55,8 @@ class Studied:
     left_out: pd.DataFrame | None = None
     units: pd.DataFrame | None = None
     gates: pd.DataFrame | None = None
+    otherwise: Sequence[Measured] = ()
+    how: str = ""
     table: pd.DataFrame = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +79,7 @@ def sections(found: Studied) -> list[Section]:
     return [
         *relation_sections(found),
         *robustness_sections(found),
+        *([otherwise_section(found)] if found.otherwise else []),
         profile_section(found),
         *error_sections(found),
         *inside_sections(found),
@@ -140,6 +146,28 @@ def robustness_sections(found: Studied) -> list[Section]:
             ],
         )
     ]
+
+
+def otherwise_section(found: Studied) -> Section:
+    """Whether it depends on how the model was fine-tuned: some of the relations again, beside what they gave before."""
+    table = relation_table(found.otherwise)
+    before = {each.relation.name: each for each in found.measured}
+    same = [
+        np.mean([generalized(before[each.relation.name], variant).above for variant in own_variants(each)])
+        for each in found.otherwise
+    ]
+    shown = table[["relation", X, Y, "accuracy", "reached"]].assign(**{"as in the study": same})
+    told = correlations(table, X, Y)[0]
+    return Section(
+        f"{found.key}-otherwise",
+        f"{found.name}: fine-tuned otherwise, {found.how}",
+        f"{len(table)} of the relations, on the first split and labels alone; on these the study's own way of fine-tuning "
+        f"gives {correlations(table.assign(same=same), X, 'same')[0]}.",
+        figures.readability_scatter(table.drop(columns=["low", "high"]), str(told)),
+        shown=[
+            text_table(shown, "Generalization, fine-tuned in both ways", labels=1, percent=["accuracy", "reached"], digits=2)
+        ],
+    )
 
 
 def profile_section(found: Studied) -> Section:

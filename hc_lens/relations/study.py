@@ -137,7 +137,7 @@ def error_table(measured: Sequence[Measured]) -> pd.DataFrame:
     tables = [
         _errors(each, variant).assign(relation=each.relation.name, assignment=variant.assignment, seed=variant.seed)
         for each in measured
-        for variant in _own(each)
+        for variant in own_variants(each)
     ]
     return pd.concat([table for table in tables if len(table)] or tables[:1], ignore_index=True)
 
@@ -166,7 +166,7 @@ def fact_table(measured: Sequence[Measured]) -> pd.DataFrame:
             each.probed(variant.seed).found.margins,
         )
         for each in measured
-        for variant in _own(each)
+        for variant in own_variants(each)
     ]
     return pd.concat(tables, ignore_index=True)
 
@@ -176,6 +176,6 @@ def _right(measured: Measured, variant: Variant) -> Bool[Tensor, " held_out"]:
     return measured.tuned(variant).predictions[held_out] == measured.relation.codes[held_out]
 
 
-def _own(measured: Measured) -> list[Variant]:
+def own_variants(measured: Measured) -> list[Variant]:
     """The fine-tunings with labels of the main category."""
     return [variant for variant in measured.config.variants if variant.category == measured.config.category]

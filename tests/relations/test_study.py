@@ -5,18 +5,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from hc_lens.models import LanguageModel
+from hc_lens.pruning import PruneConfig
 from hc_lens.relations import measured as measuring
 from hc_lens.relations.facts import fact_states
 from hc_lens.relations.finetune import FinetuneConfig, finetune_relation
+from hc_lens.relations.inside_runs import carrier_units, gates_before_and_after
 from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
 from hc_lens.relations.measured import Measured, RelationConfig, Variant, measure_into, open_measured, relation_spec
 from hc_lens.relations.probe import ProbeConfig, readability
 from hc_lens.relations.prompts import encode_prompts
 from hc_lens.relations.relation import Relation
+from hc_lens.relations.report import Studied, findings, sections
 from hc_lens.relations.representations import representations
 from hc_lens.relations.scores import above_chance, majority_rate
 from hc_lens.relations.study import error_table, fact_table, generalization_table, profile_table, relation_table
@@ -176,3 +180,31 @@ def test_counts_are_log_means_and_every_subject_needs_one(found: list[Measured])
 def test_seeds_and_assignments_are_given_once_each(field: str, values: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=rf"^{field} must be at least one, each once, got"):
         replace(CONFIG, **{field: values})
+
+
+def test_the_report_has_a_section_for_everything_that_was_measured(
+    world: Planted, source: ModelSource, found: list[Measured]
+) -> None:
+    model = world.model()
+    kinds = dict(zip(world.how["relation"], world.how["kind"], strict=True))
+    gates = replace(PruneConfig.desk(steps=20), gate_mean=0.5, gate_std=2.0)
+    studied = Studied(
+        "a small world",
+        "small",
+        found,
+        kinds,
+        left_out=pd.DataFrame([{"name": "few", "reason": "too small"}]),
+        units=pd.concat([carrier_units(each, model) for each in found]),
+        gates=gates_before_and_after(found[0], model, gates, (0, 1)),
+        otherwise=found,
+        how="the same again",
+    )
+    parts = {section.anchor: section for section in sections(studied)}
+    names = ("relations", "partial", "robust", "otherwise", "layers", "recovery", "facts", "units", "gates")
+    assert list(parts) == [f"small-{name}" for name in names]
+    again = parts["small-otherwise"].shown[0]
+    mine, before = (again.columns.index(name) for name in ("generalization", "as in the study"))
+    assert all(row[mine] == row[before] for row in again.rows), "the same again is the same"
+    judged = {finding.key: finding for finding in findings(studied)}
+    assert str(studied.main) in judged["small-predicts"].short
+    assert set(judged) >= {"small-predicts", "small-partial"}
