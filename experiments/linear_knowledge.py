@@ -195,11 +195,17 @@ def jobs_of(
 ) -> list[RelationJob]:
     """A job for every relation, each with the next further categories of labels, so that all are used across relations."""
     others = [category for category in CATEGORIES if category != config.category]
-    turns = [[others[(place * n_others + i) % len(others)] for i in range(n_others)] for place in range(len(relations))]
-    return [
-        RelationJob(places.own / "relations", model, relation, replace(config, others=tuple(turn)))
-        for relation, turn in zip(relations, turns, strict=True)
-    ]
+    jobs: list[RelationJob] = []
+    for place, relation in enumerate(relations):
+        first = place * n_others % len(others)
+        free = [name for name in (*others[first:], *others[:first]) if not labels_an_answer(name, relation)]
+        jobs.append(RelationJob(places.own / "relations", model, relation, replace(config, others=tuple(free[:n_others]))))
+    return jobs
+
+
+def labels_an_answer(category: str, relation: Relation) -> bool:
+    """Whether a word of the category is an answer itself, so that it cannot stand for another one."""
+    return any(answer.casefold() in CATEGORIES[category] for answer in relation.answers)
 
 
 def article(config: Config, found: Sequence[Studied]) -> Article:
