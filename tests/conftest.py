@@ -18,10 +18,14 @@ os.environ |= {
 }
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from hypothesis import settings  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
 # Every annotation of the package is checked at run time, shapes included. Before the first import of hc_lens.
 install_import_hook("hc_lens", "beartype.beartype")
+
+settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("untimed")
 
 
 def pytest_unconfigure() -> None:

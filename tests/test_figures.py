@@ -220,7 +220,7 @@ def test_the_look_is_the_figure_s_own_and_no_theme_is_set() -> None:
     assert len(set(PALETTE)) == len(PALETTE)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=120), st.integers(4, 40))
 def test_wrapping_loses_nothing_and_keeps_the_width(name: str, width: int) -> None:
     lines = [html.unescape(line) for line in wrapped(name, width).split("<br>")]

@@ -120,7 +120,7 @@ def test_gates_of_another_shape_are_refused():
 
 
 @given(st.integers(1, 4), st.integers(1, 6), st.floats(0.01, 0.99), st.integers(0, 1000))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_top_k_hits_the_target_exactly_and_keeps_the_largest(layers, units, sparsity, seed):
     log_alpha = torch.randn(2, layers, units, generator=torch.Generator().manual_seed(seed))
     mask = top_k(log_alpha, sparsity)

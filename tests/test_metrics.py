@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hc_lens.data.task import Split, Task
@@ -50,7 +50,6 @@ def test_wilson_interval_of_a_textbook_example():
 
 
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-@settings(deadline=None)
 def test_wilson_interval_stays_in_range_holds_the_share_and_is_never_empty(counts):
     successes, n = counts
     low, high = wilson_interval(successes, n)
@@ -156,7 +155,6 @@ def test_scores_refuse_what_cannot_be_scored():
 
 
 @given(st.permutations(NLI))
-@settings(deadline=None)
 def test_label_order_finds_each_class_by_name(model_labels):
     order = label_order([name.upper() for name in model_labels], NLI)
     assert [model_labels[i] for i in order] == list(NLI)

@@ -46,7 +46,7 @@ def python(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 @given(json_values)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_digest_survives_json_and_key_order(value: object) -> None:
     reordered = json.loads(json.dumps(value), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
     assert digest(value) == digest(reordered)
@@ -201,7 +201,7 @@ def test_open_of_no_run_is_named(tmp_path: Path) -> None:
 
 
 @given(value=json_values)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_json_round_trip(value: object, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.getbasetemp() / "value.json"
     atomic.write_json(file, value)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hc_lens.hooks import hooked
@@ -31,7 +31,6 @@ def units(subnetwork):
 
 
 @given(masks, masks)
-@settings(deadline=None)
 def test_operators_are_set_operations_on_the_kept_units(a, b):
     x, y = sub(a), sub(b)
     assert units(x & y) == units(x) & units(y)
@@ -44,7 +43,6 @@ def test_operators_are_set_operations_on_the_kept_units(a, b):
 
 
 @given(masks)
-@settings(deadline=None)
 def test_without_and_having_return_new_subnetworks(a):
     x = sub(a)
     y = x.without(Head(0, 1), Mlp(1))

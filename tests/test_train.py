@@ -112,7 +112,7 @@ def test_checkpoint_steps_end_once() -> None:
 
 
 @given(steps=st.integers(1, 60), data=st.data())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_learning_rate_is_transformers_schedule(steps: int, data: st.DataObject) -> None:
     config = TrainConfig(steps=steps, lr=0.3, warmup_steps=data.draw(st.integers(0, steps - 1)))
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.lr)

@@ -45,7 +45,7 @@ sizes = st.integers(1, 4).flatmap(
 
 
 @given(sizes)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_distributions_sum_to_one_and_have_the_expected_mean(rows: list[list[int]]):
     sets = np.array(rows, dtype=np.int64)
     hits, shared = chance_of_hits(sets[0], sets[1:], 5), chance_of_sharing(sets, 5)

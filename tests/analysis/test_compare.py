@@ -107,7 +107,7 @@ masks = st.lists(st.lists(st.booleans(), min_size=10, max_size=10), min_size=1, 
 
 
 @given(masks, masks)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_comparing_is_symmetric_and_a_set_is_like_itself(rows, others):
     a, b = ([Sub(torch.tensor(row).view(2, 5), i) for i, row in enumerate(bits)] for bits in (rows, others))
     there, back = compare_runs(a, b, n_bootstrap=5), compare_runs(b, a, n_bootstrap=5)

@@ -13,7 +13,7 @@ heads = st.sets(st.builds(Head, st.integers(0, 3), st.integers(0, 5)), min_size=
 
 
 @given(heads, heads, st.integers(0, 5), st.integers(0, 100))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_sets_are_of_the_same_size_disjoint_from_what_is_excluded_and_different(chosen, exclude, n_sets, seed):
     if 24 - len(chosen | exclude) < len(chosen):
         return

@@ -173,7 +173,7 @@ rules = st.fixed_dictionaries(
     {"semantics": st.sampled_from(["as_coded", "as_written"]), "curve": st.sampled_from(["raw", "monotone"])}
 )
 some_full = st.tuples(shares, shares).map(lambda pair: full_model({"id": pair[0], "ood": pair[1]}))
-lawful = settings(max_examples=10, deadline=None)
+lawful = settings(max_examples=10)
 
 
 @lawful

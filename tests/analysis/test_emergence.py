@@ -160,7 +160,7 @@ masks = st.lists(st.lists(st.booleans(), min_size=10, max_size=10), min_size=1, 
 
 
 @given(masks, masks)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_recall_is_a_share_the_final_one_is_whole_and_jaccard_is_one_with_itself(first, last):
     def subs(rows: list[list[bool]]) -> list[Sub]:
         # L0.H0 stays everywhere, so that the core is not empty.

@@ -102,7 +102,7 @@ masks = st.lists(st.lists(st.booleans(), min_size=8, max_size=8), min_size=1, ma
 
 
 @given(masks)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_the_core_of_all_runs_is_their_intersection_and_shrinks_with_k(bits):
     subs = [Sub(torch.tensor(row).view(2, 4), i) for i, row in enumerate(bits)]
     kept = [{Head(layer, h) for layer, h in product(range(2), range(3)) if s.mask[layer, h]} for s in subs]

@@ -37,7 +37,7 @@ def _no_encoded_yet() -> None:
 
 
 @pytest.mark.parametrize("family", TEMPLATED)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(rows=pairs, max_length=st.integers(8, 40), data=st.data())
 def test_a_batch_is_what_the_tokenizer_pads_itself(
     family: str, rows: list[tuple[str, str, int]], max_length: int, data: st.DataObject
@@ -95,7 +95,7 @@ def test_the_longer_sentence_is_cut() -> None:
         assert PAIR_SEPARATOR in text
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(rows=pairs, batch_size=st.integers(1, 5))
 def test_evaluation_batches_hold_every_row_once(rows: list[tuple[str, str, int]], batch_size: int) -> None:
     split = split_of(rows)
@@ -300,7 +300,7 @@ def order(lengths: torch.Tensor, batch_size: int, n_batches: int, seed: int = 0,
     return shuffled_rows(lengths, batch_size, n_batches, torch.Generator().manual_seed(seed), bucket)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     per_epoch=st.integers(1, 130),
     batch_size=st.integers(1, 4),

@@ -81,7 +81,7 @@ FORMATS: dict[str, tuple[Callable[[Path, Pairs, bool], None], str]] = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(data=st.data(), codes=st.booleans(), zipped=st.booleans())
 def test_a_split_survives_every_format(name: str, data: st.DataObject, codes: bool, zipped: bool) -> None:
     write, without = FORMATS[name]

@@ -96,7 +96,7 @@ def test_bad_labels_and_columns_are_named(tmp_path: Path, paws_file: Path) -> No
 WORDS = st.text("abcxyz019", min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(WORDS, WORDS)
 def test_a_pair_is_the_same_in_either_order_and_any_case_or_punctuation(a: str, b: str) -> None:
     train = split_of(("kept", "this one"), (a, b))

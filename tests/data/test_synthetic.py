@@ -96,7 +96,7 @@ def overlaps(premise: str, hypothesis: str) -> bool:
     return set(hypothesis.split()) <= set(premise.split())
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**31), minority=st.floats(0, 0.5))
 def test_every_label_is_what_the_sentences_mean(seed: int, minority: float) -> None:
     task = synthetic_nli(minority, seed, **SMALL)
@@ -114,7 +114,7 @@ def test_the_reader_of_this_test_knows_what_follows() -> None:
     assert not entails("anna and boris paid clara", "anna paid boris")
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(minority=st.floats(0, 0.5), n_train=st.integers(1, 400))
 def test_minority_is_the_share_of_training_pairs_that_overlap_mispredicts(minority: float, n_train: int) -> None:
     train = synthetic_nli(minority, n_train=n_train, n_id=1, n_ood_per_case=1).train

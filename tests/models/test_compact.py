@@ -74,7 +74,7 @@ def test_layers_without_heads_without_mlp_and_without_either(family: str, cut: s
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
 @given(bits=st.lists(st.booleans(), min_size=18, max_size=18))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_any_mask(family: str, bits: list[bool]) -> None:
     mask = torch.tensor(bits).view(3, 6)[:, : TINY[family].n_heads + 1]
     sub = Subnetwork(mask, means(family))

@@ -23,7 +23,7 @@ def tuples(p: int, terms: int) -> Tensor:
     return torch.cartesian_prod(*[torch.arange(p)] * terms).view(-1, terms)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(p=st.sampled_from(PRIMES), coefficients=st.lists(st.integers(-20, 20), min_size=1, max_size=2), seed=st.integers(0, 99))
 def test_addition_is_right_for_every_pair(p: int, coefficients: list[int], seed: int) -> None:
     numbers = tuples(p, len(coefficients))
@@ -31,7 +31,7 @@ def test_addition_is_right_for_every_pair(p: int, coefficients: list[int], seed:
     assert accuracy(addition_network(p, coefficients, 500, seed), numbers, target) == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(p=st.sampled_from(PRIMES), exponents=st.lists(st.integers(0, 15), min_size=1, max_size=2), seed=st.integers(0, 99))
 def test_multiplication_is_right_for_every_pair_zeros_included(p: int, exponents: list[int], seed: int) -> None:
     numbers = tuples(p, len(exponents))

@@ -22,7 +22,7 @@ def test_all_pairs_of_3_by_hand():
 
 
 @given(st.sampled_from(PRIMES), st.floats(0.05, 0.95), seeds)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_a_split_has_every_pair_once_and_the_share_asked_for(p, alpha, seed):
     pairs = all_pairs(p)
     if not 0 < int(alpha * p * p) < p * p:
@@ -37,7 +37,7 @@ def test_a_split_has_every_pair_once_and_the_share_asked_for(p, alpha, seed):
 
 
 @given(st.sampled_from(PRIMES), st.floats(0, 1), seeds)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_corruption_touches_the_chosen_labels_only(p, xi, seed):
     labels = all_pairs(p).target
     given_labels, corrupted = corrupt(labels, p, xi, seed)

@@ -20,7 +20,7 @@ def right(network: ExpertNetwork, target: Polynomial) -> float:
     return accuracy(network, pairs.numbers, pairs.target)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(polynomials(most=3))
 def test_any_polynomial_of_three_terms(drawn: Polynomial) -> None:
     assert right(ExpertNetwork(drawn), drawn) == 1

@@ -27,7 +27,7 @@ def _span(examples: list[list[int]], p: int) -> set[tuple[int, int]]:
     return found
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(_sequences())
 def test_ratio_matching_answers_the_multiples_of_earlier_examples_and_is_right(given_: tuple[torch.Tensor, int]) -> None:
     tokens, p = given_
@@ -40,7 +40,7 @@ def test_ratio_matching_answers_the_multiples_of_earlier_examples_and_is_right(g
     assert not found.values[~found.answered].any()
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(_sequences())
 def test_regression_answers_all_that_the_examples_span_and_is_right(given_: tuple[torch.Tensor, int]) -> None:
     tokens, p = given_

@@ -26,7 +26,7 @@ def _as_set(pairs: torch.Tensor) -> set[tuple[int, ...]]:
     return {tuple(pair) for pair in pairs.tolist()}
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(p=PRIMES, seed=st.integers(0, 99), data=st.data())
 def test_seen_and_unseen_tasks_part_all_tasks(p: int, seed: int, data: st.DataObject) -> None:
     n = 4 * data.draw(st.integers(1, max(1, p * p // 8)))
@@ -70,7 +70,7 @@ def test_examples_are_split_at_the_fraction() -> None:
     assert len(_as_set(split.train) | _as_set(split.test)) == 49
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(p=PRIMES, seed=st.integers(0, 99))
 def test_a_sequence_repeats_no_example_and_its_answers_are_its_tasks(p: int, seed: int) -> None:
     pool, tasks = split_examples(p, 0.7, seed).train, random_tasks(p, 6, seed).seen

@@ -31,7 +31,7 @@ def planted(draw: st.DrawFn) -> tuple[str, Tensor]:
     return form, univariate(h, p)[(first + second if form == "sum" else first * second) % p]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(planted())
 def test_planted_forms_are_found_and_proved(case: tuple[str, Tensor]) -> None:
     form, values = case

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hc_lens.hooks import captured, hooked
@@ -20,7 +20,6 @@ masks = st.lists(st.booleans(), min_size=N, max_size=N).map(torch.tensor)
 
 
 @given(masks, masks)
-@settings(deadline=None)
 def test_operators_are_set_operations_on_the_kept_neurons(a, b):
     x, y = Neurons.of(MODEL, a), Neurons.of(MODEL, b)
     assert (x & y).kept == x.kept & y.kept
@@ -33,7 +32,6 @@ def test_operators_are_set_operations_on_the_kept_neurons(a, b):
 
 
 @given(masks)
-@settings(deadline=None)
 def test_zero_behind_a_neuron_is_the_network_without_it(mask):
     with hooked(MODEL, Neurons.of(MODEL, mask).edits()), torch.no_grad():
         found = answers(MODEL, NUMBERS)

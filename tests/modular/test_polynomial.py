@@ -47,7 +47,7 @@ def test_equal_functions_are_equal_values(text: str, same: str) -> None:
     assert polynomial(text, 97) == polynomial(same, 97)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(polynomials())
 def test_text_and_values_determine_the_polynomial(drawn: Polynomial) -> None:
     assert polynomial(str(drawn), drawn.p) == drawn
@@ -57,7 +57,7 @@ def test_text_and_values_determine_the_polynomial(drawn: Polynomial) -> None:
             assert drawn.values()[a, b] == sum(c * a**i * b**j for c, i, j in drawn.terms) % drawn.p
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from(PRIMES), st.data())
 def test_every_function_of_two_numbers_is_a_polynomial(p: int, data: st.DataObject) -> None:
     flat = data.draw(st.lists(st.integers(0, p - 1), min_size=p * p, max_size=p * p).filter(any))

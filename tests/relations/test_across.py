@@ -100,7 +100,7 @@ def test_a_perfect_correlation_has_an_interval():
     assert str(perfect) == "r = 1.00 [1.00, 1.00]"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.floats(0.01, 100), st.floats(-50, 50), st.sampled_from([1, -1]))
 def test_units_do_not_matter_and_signs_do(scale, shift, sign):
     table = relations()

@@ -12,7 +12,7 @@ from tests.relations.tiny import WORDS, model, plain_score, relation
 _token = st.integers(1, len(WORDS) - 1)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     shared=st.lists(_token, max_size=4),
     prompts=st.lists(st.lists(_token, min_size=1, max_size=4), min_size=1, max_size=5),
