@@ -114,7 +114,7 @@ def config(preset: Preset) -> Config:
             WorldConfig(),
             planted,
             Inside(8, 6, gates, (0, 1, 2)),
-            Real(("smollm2",), asked, cleaning, few, DESK, whole=DESK[::3]),
+            Real(("smollm2",), asked, cleaning, few, DESK, whole=DESK[::5]),
         )
     wide = replace(asked, seeds=(0, 1, 2), assignments=(0, 1, 2), finetune=FinetuneConfig(lr=2e-5))
     models = ("HuggingFaceTB/SmolLM2-1.7B", "openai-community/gpt2-xl", "EleutherAI/pythia-6.9b", "meta-llama/Llama-3.1-8B")
@@ -155,12 +155,17 @@ def real(config: Real, relations: Sequence[Relation], left_out: pd.DataFrame, mo
     """Real relations on a pretrained model."""
     source = ModelSource.of(smollm2_into(places.models / "smollm2") if model == "smollm2" else model)
     jobs = jobs_of(places, source, relations, config.relation, config.n_others)
-    kinds = {relation.name: "T-REx" if relation.name[1:].isdigit() else "LRE" for relation in relations}
+    kinds = {relation.name: origin(relation.name) for relation in relations}
     measured = measure_relations(places.own, jobs, places.pool)
     name = "SmolLM2-135M" if model == "smollm2" else model
     key = "".join(c if c.isalnum() else "-" for c in name.lower())
     found = looked_into(Studied(name, key, measured, kinds, left_out=left_out), source, config.inside)
     return replace(found, otherwise=whole(config, relations, source, places), how="all blocks trained")
+
+
+def origin(name: str) -> str:
+    """Where a relation of this name is from."""
+    return "T-REx" if name[1:].isdigit() else "countries" if name.endswith(" of country") else "LRE"
 
 
 def whole(config: Real, relations: Sequence[Relation], source: ModelSource, places: Places) -> list[Measured]:

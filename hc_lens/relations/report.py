@@ -26,6 +26,7 @@ from hc_lens.relations.study import (
     relation_table,
 )
 from hc_lens.report import Finding, Section, Verdict, text_table, with_interval
+from hc_lens.report.cells import interval_text, number_text
 from hc_lens.report.findings import sign_verdict
 
 READABLE = (X, *(f"{X}, {probe}" for probe in PROBES[1:]), "control")
@@ -257,7 +258,7 @@ def findings(found: Studied) -> list[Finding]:
                 sign_verdict(Interval(control.low, control.high)),
                 f"control task: {control}",
                 f"Control task against generalization: {control}; its mean accuracy above the majority rate is "
-                f"{table['control'].mean():.2f}.",
+                f"{number_text(float(table['control'].mean()), 2)}.",
                 "Yes if the interval lies above 0, no if below, undecided if it includes 0.",
             )
         )
@@ -294,7 +295,8 @@ def _partial(found: Studied) -> Finding:
 
 def _recovery(found: Studied, errors: pd.DataFrame) -> Finding:
     first = recovery_test(errors).iloc[0]
-    told = f"{100 * first['difference']:.1f} points [{100 * first['low']:.1f}, {100 * first['high']:.1f}]"
+    difference, low, high = (100 * float(first[name]) for name in ("difference", "low", "high"))
+    told = f"{interval_text(difference, low, high, 1)} points"
     return Finding(
         f"{found.key}-recovery",
         f"{found.name}: are wrong labels more often the probe's top answer than the pretrained model's own?",
