@@ -29,6 +29,8 @@ from hc_lens.report import Finding, Section, Verdict, text_table, with_interval
 from hc_lens.report.cells import interval_text, number_text
 from hc_lens.report.findings import sign_verdict
 
+_DRAWS = 20_000  # one relation that stands apart moves the ends of an interval of fewer by 0.1 from draw to draw
+
 READABLE = (X, *(f"{X}, {probe}" for probe in PROBES[1:]), "control")
 """What generalization is correlated with, beside its readability: other probes', and the control task's."""
 
@@ -72,7 +74,7 @@ class Studied:
     @property
     def main(self) -> Correlation:
         """Pearson's correlation of readability and generalization."""
-        return correlations(self.table, X, Y)[0]
+        return _correlations(self.table, X, Y)[0]
 
 
 def sections(found: Studied) -> list[Section]:
@@ -94,7 +96,7 @@ def relation_sections(found: Studied) -> list[Section]:
     columns = ["relation", "kind", X, Y, "low", "high", "control", "accuracy", "recall", "reached", "layer", "answers"]
     shown = with_interval(found.table[[*columns, "training subjects"]].sort_values(X, ascending=False), Y, digits=2)
     left_out = [] if found.left_out is None or found.left_out.empty else [found.left_out]
-    partial = correlations(found.table, X, Y, found.controls)
+    partial = _correlations(found.table, X, Y, found.controls)
     return [
         Section(
             f"{found.key}-relations",
@@ -121,13 +123,13 @@ def robustness_sections(found: Studied) -> list[Section]:
     """Other labels, other probes, and what should not predict anything."""
     labels = {name: name for name in READABLE} | {name: f"{name} alone" for name in found.controls}
     rows = [
-        {"label": label, **_bounds(correlations(found.table, name, Y)[0])}
+        {"label": label, **_bounds(_correlations(found.table, name, Y)[0])}
         for name, label in labels.items()
         if _varies(found.table[name])
     ]
     others = found.table.dropna(subset=["other labels"])
     if len(others) > 3 and _varies(others["other labels"]):
-        other = correlations(others, X, "other labels")[0]
+        other = _correlations(others, X, "other labels")[0]
         rows.insert(1, {"label": f"{X}, with labels of other categories", **_bounds(other)})
     by_category = generalization_table(found.measured).groupby("category", sort=False)
     categories = by_category.agg(
@@ -158,12 +160,12 @@ def otherwise_section(found: Studied) -> Section:
         for each in found.otherwise
     ]
     shown = table[["relation", X, Y, "accuracy", "reached"]].assign(**{"as in the study": same})
-    told = correlations(table, X, Y)[0]
+    told = _correlations(table, X, Y)[0]
     return Section(
         f"{found.key}-otherwise",
         f"{found.name}: fine-tuned otherwise, {found.how}",
         f"{len(table)} of the relations, on the first split and labels alone; on these the study's own way of fine-tuning "
-        f"gives {correlations(table.assign(same=same), X, 'same')[0]}.",
+        f"gives {_correlations(table.assign(same=same), X, 'same')[0]}.",
         figures.readability_scatter(table.drop(columns=["low", "high"]), str(told)),
         shown=[
             text_table(shown, "Generalization, fine-tuned in both ways", labels=1, percent=["accuracy", "reached"], digits=2)
@@ -250,7 +252,7 @@ def findings(found: Studied) -> list[Finding]:
     table, key, name = found.table, found.key, found.name
     judged = [_predicts(found), _partial(found)]
     if _varies(table["control"]):
-        control = correlations(table, "control", Y)[0]
+        control = _correlations(table, "control", Y)[0]
         judged.append(
             Finding(
                 f"{key}-control",
@@ -269,7 +271,7 @@ def findings(found: Studied) -> list[Finding]:
 
 
 def _predicts(found: Studied) -> Finding:
-    pearson, spearman = correlations(found.table, X, Y)[:2]
+    pearson, spearman = _correlations(found.table, X, Y)[:2]
     return Finding(
         f"{found.key}-predicts",
         f"{found.name}: does readability before fine-tuning predict generalization after it?",
@@ -281,7 +283,7 @@ def _predicts(found: Studied) -> Finding:
 
 
 def _partial(found: Studied) -> Finding:
-    joint = correlations(found.table, X, Y, found.controls)[-2]  # Pearson's; Spearman's is the last
+    joint = _correlations(found.table, X, Y, found.controls)[-2]  # Pearson's; Spearman's is the last
     verdict: Verdict = "undecided" if np.isnan(joint.r) else sign_verdict(Interval(joint.low, joint.high))
     return Finding(
         f"{found.key}-partial",
@@ -328,3 +330,7 @@ def _bounds(found: Correlation) -> dict[str, float]:
 
 def _varies(column: pd.Series) -> bool:
     return float(np.ptp(column.to_numpy(dtype=np.float64))) > 0
+
+
+def _correlations(table: pd.DataFrame, x: str, y: str, controls: Sequence[str] = ()) -> list[Correlation]:
+    return correlations(table, x, y, controls, n_boot=_DRAWS)
