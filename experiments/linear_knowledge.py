@@ -192,7 +192,12 @@ def looked_into(found: Studied, source: ModelSource, config: Inside) -> Studied:
     chosen = [found.measured[place] for place in order]
     units = [carrier_units(each, model) for each in chosen[: config.carried]]
     gates = [gates_before_and_after(each, model, config.gates, config.seeds) for each in chosen[: config.gated]]
-    return replace(found, units=pd.concat(units, ignore_index=True), gates=pd.concat(gates, ignore_index=True))
+    return replace(found, units=joined(units), gates=joined(gates))
+
+
+def joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
+    """One table below the other; None where there is none."""
+    return pd.concat(tables, ignore_index=True) if tables else None
 
 
 def jobs_of(
