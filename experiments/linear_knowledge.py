@@ -196,8 +196,9 @@ def looked_into(found: Studied, source: ModelSource, config: Inside) -> Studied:
 
 
 def joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
-    """One table below the other; None where there is none."""
-    return pd.concat(tables, ignore_index=True) if tables else None
+    """One table below the other; None where nothing was found: a relation that is read off the embedding has no carriers."""
+    found = [table for table in tables if len(table)]
+    return pd.concat(found, ignore_index=True) if found else None
 
 
 def jobs_of(
