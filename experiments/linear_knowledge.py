@@ -9,7 +9,7 @@ Run: `HC_LENS_DATA=... python -m experiments.linear_knowledge --preset desk --wo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
@@ -24,10 +24,10 @@ from hc_lens.relations.cleaning import CleaningConfig, usable
 from hc_lens.relations.finetune import FinetuneConfig
 from hc_lens.relations.inside_runs import carrier_units, gates_before_and_after
 from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
-from hc_lens.relations.labels import CATEGORIES
+from hc_lens.relations.labels import CATEGORIES, answers_among
 from hc_lens.relations.measured import Measured, RelationConfig
 from hc_lens.relations.relation import Relation
-from hc_lens.relations.report import Studied, findings, sections
+from hc_lens.relations.report import Studied, findings, sections, told
 from hc_lens.relations.sources import load_relations
 from hc_lens.relations.study import X
 from hc_lens.relations.world import WorldConfig, planted_world
@@ -209,14 +209,9 @@ def jobs_of(
     jobs: list[RelationJob] = []
     for place, relation in enumerate(relations):
         first = place * n_others % len(others)
-        free = [name for name in (*others[first:], *others[:first]) if not labels_an_answer(name, relation)]
+        free = [name for name in (*others[first:], *others[:first]) if not answers_among(relation.answers, name)]
         jobs.append(RelationJob(places.own / "relations", model, relation, replace(config, others=tuple(free[:n_others]))))
     return jobs
-
-
-def labels_an_answer(category: str, relation: Relation) -> bool:
-    """Whether a word of the category is an answer itself, so that it cannot stand for another one."""
-    return any(answer.casefold() in CATEGORIES[category] for answer in relation.answers)
 
 
 def article(config: Config, found: Sequence[Studied]) -> Article:
@@ -225,35 +220,35 @@ def article(config: Config, found: Sequence[Studied]) -> Article:
     return Article(
         title="Linear knowledge before fine-tuning",
         question=QUESTION,
-        answer="\n".join(f"{finding.short[0].upper()}{finding.short[1:]}." for finding in judged),
+        answer=told(judged),
         sections=[section for each in found for section in sections(each)],
         facts=[(each.name, f"{len(each.measured)} relations") for each in found],
         notes=notes(config, found),
         provenance=versions(),
-        config={"planted": config.planted.__dict__ | {"probe": config.planted.probe.__dict__}},
+        config=asdict(config),
         findings=judged,
     )
 
 
 def notes(config: Config, found: Sequence[Studied]) -> list[str]:
     """How it was measured, where the published protocol leaves it open, and what limits it."""
-    told = [
+    remarks = [
         "Only the abstract of the paper is public to us: layers, prompts, probes, optimiser and chance correction are ours "
         "(see the docstrings of `hc_lens.relations`).",
     ]
     if config.real is not None and len(found) > 1:
         tuned = config.real.relation.finetune
-        told.append(
+        remarks.append(
             f"Fine-tuning trains the blocks from {tuned.first_block} on and the final norm (AdamW, learning rate {tuned.lr:g}, "
             f"at most {tuned.max_epochs} epochs, ended by the first in which all training subjects are right; "
             f"{tuned.precision} products); embeddings and unembedding stay."
         )
         if "smollm2" in config.real.models:
-            told.append(
+            remarks.append(
                 "SmolLM2-135M is small, tuned for instructions, and its weights come from a file of 4 bits a weight (Q4_1), so "
                 "that it knows less than the models of the paper."
             )
-    return told
+    return remarks
 
 
 def experiment(preset: Preset, places: Places) -> Article:

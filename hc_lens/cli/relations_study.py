@@ -17,7 +17,7 @@ from hc_lens.relations.finetune import OPAQUE, FinetuneConfig
 from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
 from hc_lens.relations.measured import RelationConfig
 from hc_lens.relations.relation import Relation
-from hc_lens.relations.report import Studied, findings, sections
+from hc_lens.relations.report import Studied, findings, sections, told
 from hc_lens.relations.study import X, Y
 from hc_lens.report import Article, write_article
 from hc_lens.sweep import Pool
@@ -125,7 +125,7 @@ def article(found: Studied, config: RelationConfig) -> Article:
     return Article(
         title="Readability of relations and generalization",
         question=_QUESTION,
-        answer="\n".join(f"{each.short[0].upper()}{each.short[1:]}." for each in judged),
+        answer=told(judged),
         sections=sections(found),
         facts=[("Model", found.name), ("Relations", str(len(found.measured)))],
         provenance=dict(provenance()),

@@ -125,6 +125,11 @@ def assign_labels(answers: Sequence[str], category: str, seed: int, tokens: Call
     return LabelMap(category, seed, dict(zip(answers, chosen, strict=False)))
 
 
+def answers_among(answers: Sequence[str], category: str) -> list[str]:
+    """The answers that are words of a category themselves (upper and lower case alike), so that it cannot label them."""
+    return sorted(answer for answer in answers if answer.casefold() in CATEGORIES[category])
+
+
 def _words_without(answers: Sequence[str], category: str) -> tuple[str, ...]:
     """The words of a category, of which there are enough and no answer is one."""
     if category not in CATEGORIES:
@@ -134,7 +139,7 @@ def _words_without(answers: Sequence[str], category: str) -> tuple[str, ...]:
     words = CATEGORIES[category]
     if repeated := sorted({answer for answer in answers if answers.count(answer) > 1}):
         raise ValueError(f"an answer gets one label; {repeated} are given more than once")
-    if same := sorted(answer for answer in answers if answer.casefold() in words):
+    if same := answers_among(answers, category):
         raise ValueError(f"the labels {category!r} contain the answers {same}: choose another category")
     if len(words) < len(answers):
         raise ValueError(f"{len(answers)} answers need as many labels, {category!r} has {len(words)} words")

@@ -1,7 +1,8 @@
 """What a study of relations tells of a model, as sections of a report: correlations, wrong labels, single facts, units."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -60,21 +61,38 @@ class Studied:
     gates: pd.DataFrame | None = None
     otherwise: Sequence[Measured] = ()
     how: str = ""
-    table: pd.DataFrame = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """`relation_table`, with `kind`."""
         table = relation_table(self.measured, self.counts)
-        object.__setattr__(self, "table", table.assign(kind=[self.kinds[name] for name in table["relation"]]))
+        return table.assign(kind=[self.kinds[name] for name in table["relation"]])
+
+    @cached_property
+    def errors(self) -> pd.DataFrame:
+        """Wrong labels mapped back to answers: `error_table`."""
+        return error_table(self.measured)
 
     @property
     def controls(self) -> tuple[str, ...]:
         """The properties of relations that are held fixed."""
         return CONTROLS if self.counts is None else (*CONTROLS, FREQUENCY)
 
+    @cached_property
+    def partial(self) -> Sequence[Correlation]:
+        """Readability and generalization: alone, given each control, given all of them; Pearson's before Spearman's."""
+        return _correlations(self.table, X, Y, self.controls)
+
     @property
     def main(self) -> Correlation:
         """Pearson's correlation of readability and generalization."""
-        return _correlations(self.table, X, Y)[0]
+        return self.partial[0]
+
+    @cached_property
+    def predictors(self) -> Mapping[str, Correlation]:
+        """Pearson's correlation with generalization of what varies over relations: readabilities, control task, controls."""
+        names = [name for name in (*READABLE, *self.controls) if _varies(self.table[name])]
+        return {name: self.main if name == X else _correlations(self.table, name, Y)[0] for name in names}
 
 
 def sections(found: Studied) -> list[Section]:
@@ -96,7 +114,6 @@ def relation_sections(found: Studied) -> list[Section]:
     columns = ["relation", "kind", X, Y, "low", "high", "control", "accuracy", "recall", "reached", "layer", "answers"]
     shown = with_interval(found.table[[*columns, "training subjects"]].sort_values(X, ascending=False), Y, digits=2)
     left_out = [] if found.left_out is None or found.left_out.empty else [found.left_out]
-    partial = _correlations(found.table, X, Y, found.controls)
     return [
         Section(
             f"{found.key}-relations",
@@ -114,18 +131,16 @@ def relation_sections(found: Studied) -> list[Section]:
             f"{found.name}: the correlation with other properties held fixed",
             "Partial correlations, singly and jointly; BCa bootstrap intervals over relations; p by permutation. "
             "Variance inflation: 1 where the properties say nothing of readability.",
-            shown=[correlation_table(partial, f"Readability and generalization ({found.name})")],
+            shown=[correlation_table(found.partial, f"Readability and generalization ({found.name})")],
         ),
     ]
 
 
 def robustness_sections(found: Studied) -> list[Section]:
     """Other labels, other probes, and what should not predict anything."""
-    labels = {name: name for name in READABLE} | {name: f"{name} alone" for name in found.controls}
     rows = [
-        {"label": label, **_bounds(_correlations(found.table, name, Y)[0])}
-        for name, label in labels.items()
-        if _varies(found.table[name])
+        {"label": f"{name} alone" if name in found.controls else name, **_bounds(each)}
+        for name, each in found.predictors.items()
     ]
     others = found.table.dropna(subset=["other labels"])
     if len(others) > 3 and _varies(others["other labels"]):
@@ -160,13 +175,13 @@ def otherwise_section(found: Studied) -> Section:
         for each in found.otherwise
     ]
     shown = table[["relation", X, Y, "accuracy", "reached"]].assign(**{"as in the study": same})
-    told = _correlations(table, X, Y)[0]
+    again = _correlations(table, X, Y)[0]
     return Section(
         f"{found.key}-otherwise",
         f"{found.name}: fine-tuned otherwise, {found.how}",
         f"{len(table)} of the relations, on the first split and labels alone; on these the study's own way of fine-tuning "
         f"gives {_correlations(table.assign(same=same), X, 'same')[0]}.",
-        figures.readability_scatter(table.drop(columns=["low", "high"]), str(told)),
+        figures.readability_scatter(table.drop(columns=["low", "high"]), str(again)),
         shown=[
             text_table(shown, "Generalization, fine-tuned in both ways", labels=1, percent=["accuracy", "reached"], digits=2)
         ],
@@ -187,9 +202,8 @@ def profile_section(found: Studied) -> Section:
 def error_sections(found: Studied) -> list[Section]:
     """What wrong labels say, and which facts carry over."""
     parts: list[Section] = []
-    errors = error_table(found.measured)
-    if len(errors):
-        shares, test = recovery_shares(errors), recovery_test(errors)
+    if len(found.errors):
+        shares, test = recovery_shares(found.errors), recovery_test(found.errors)
         parts.append(
             Section(
                 f"{found.key}-recovery",
@@ -249,10 +263,9 @@ def inside_sections(found: Studied) -> list[Section]:
 
 def findings(found: Studied) -> list[Finding]:
     """The claims about one model, each judged by its interval."""
-    table, key, name = found.table, found.key, found.name
+    key, name = found.key, found.name
     judged = [_predicts(found), _partial(found)]
-    if _varies(table["control"]):
-        control = _correlations(table, "control", Y)[0]
+    if (control := found.predictors.get("control")) is not None:
         judged.append(
             Finding(
                 f"{key}-control",
@@ -260,18 +273,22 @@ def findings(found: Studied) -> list[Finding]:
                 sign_verdict(Interval(control.low, control.high)),
                 f"control task: {control}",
                 f"Control task against generalization: {control}; its mean accuracy above the majority rate is "
-                f"{number_text(float(table['control'].mean()), 2)}.",
+                f"{number_text(float(found.table['control'].mean()), 2)}.",
                 "Yes if the interval lies above 0, no if below, undecided if it includes 0.",
             )
         )
-    errors = error_table(found.measured)
-    if len(errors):
-        judged.append(_recovery(found, errors))
+    if len(found.errors):
+        judged.append(_recovery(found))
     return judged
 
 
+def told(judged: Sequence[Finding]) -> str:
+    """The findings in short, one a line: the answer of a report."""
+    return "\n".join(f"{each.short[0].upper()}{each.short[1:]}." for each in judged)
+
+
 def _predicts(found: Studied) -> Finding:
-    pearson, spearman = _correlations(found.table, X, Y)[:2]
+    pearson, spearman = found.partial[:2]
     return Finding(
         f"{found.key}-predicts",
         f"{found.name}: does readability before fine-tuning predict generalization after it?",
@@ -283,7 +300,7 @@ def _predicts(found: Studied) -> Finding:
 
 
 def _partial(found: Studied) -> Finding:
-    joint = _correlations(found.table, X, Y, found.controls)[-2]  # Pearson's; Spearman's is the last
+    joint = found.partial[-2]
     verdict: Verdict = "undecided" if np.isnan(joint.r) else sign_verdict(Interval(joint.low, joint.high))
     return Finding(
         f"{found.key}-partial",
@@ -295,16 +312,16 @@ def _partial(found: Studied) -> Finding:
     )
 
 
-def _recovery(found: Studied, errors: pd.DataFrame) -> Finding:
-    first = recovery_test(errors).iloc[0]
+def _recovery(found: Studied) -> Finding:
+    first = recovery_test(found.errors).iloc[0]
     difference, low, high = (100 * float(first[name]) for name in ("difference", "low", "high"))
-    told = f"{interval_text(difference, low, high, 1)} points"
+    points = f"{interval_text(difference, low, high, 1)} points"
     return Finding(
         f"{found.key}-recovery",
         f"{found.name}: are wrong labels more often the probe's top answer than the pretrained model's own?",
         sign_verdict(Interval(float(first["low"]), float(first["high"]))),
-        f"wrong labels: probe minus model {told}",
-        f"Probe minus model, top {first['k']:.0f}: {told}, {first['errors']:.0f} wrong labels of {first['relations']:.0f} "
+        f"wrong labels: probe minus model {points}",
+        f"Probe minus model, top {first['k']:.0f}: {points}, {first['errors']:.0f} wrong labels of {first['relations']:.0f} "
         f"relations; McNemar's p = {first['p']:.2g}, which takes errors as independent.",
         "Yes if the bootstrap interval over relations lies above 0, no if below, undecided if it includes 0.",
     )
@@ -312,14 +329,14 @@ def _recovery(found: Studied, errors: pd.DataFrame) -> Finding:
 
 def _gap_text(states: pd.DataFrame) -> str:
     counts = states["state"].value_counts()
-    told = "Facts held out: " + ", ".join(f"{count} {state}" for state, count in counts.items()) + "."
+    text = "Facts held out: " + ", ".join(f"{count} {state}" for state, count in counts.items()) + "."
     try:
         gap = margin_gap(states)
     except ValueError:  # no relation has both
-        return told
+        return text
     larger = gap.larger
     return (
-        f"{told} Within relations an active fact has a larger margin than an inert one in {larger.value:.0%} of pairs "
+        f"{text} Within relations an active fact has a larger margin than an inert one in {larger.value:.0%} of pairs "
         f"[{larger.low:.0%}, {larger.high:.0%}] (chance 50 %)."
     )
 
