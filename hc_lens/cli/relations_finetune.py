@@ -13,8 +13,7 @@ from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPat
 from hc_lens.forward import Precision
 from hc_lens.models.language import LanguageModel
 from hc_lens.relations.finetune import OPAQUE, FinetuneConfig, finetune_relation
-from hc_lens.relations.labels import assign_labels
-from hc_lens.relations.prompts import continuation
+from hc_lens.relations.measured import labels_of
 from hc_lens.relations.relation import Relation
 from hc_lens.relations.scores import above_chance, majority_rate
 from hc_lens.relations.split import split_facts
@@ -106,7 +105,7 @@ def generalized(
 ) -> dict[str, object]:
     """One fine-tuning, as a row."""
     split = split_facts(relation, args.choice.train_share, seed)
-    labels = assign_labels(relation.answers, args.category, assignment, lambda text: continuation(model, text))
+    labels = labels_of(model, relation, args.category, assignment)
     found = finetune_relation(model, relation, split, labels, args.prompt, config, seed)
     accuracy, majority = found.accuracy(split.held_out), majority_rate(relation.codes[list(split.held_out)])
     return {

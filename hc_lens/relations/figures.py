@@ -98,12 +98,7 @@ def layer_profile(table: pd.DataFrame) -> go.Figure:
     layers = [int(str(layer)) for layer in grid.columns]
     heights = [190, 40 + 17 * len(names)]
     drawn = make_subplots(2, 1, shared_xaxes=True, row_heights=heights, vertical_spacing=26 / sum(heights))
-    low, middle, high = (list(grid.quantile(share)) for share in (0.25, 0.5, 0.75))
-    band = {"fill": "toself", "fillcolor": PALETTE[0], "opacity": 0.18, "line": {"width": 0}, "hoverinfo": "skip"}
-    drawn.add_scatter(x=[*layers, *layers[::-1]], y=[*high, *low[::-1]], mode="lines", showlegend=False, row=1, col=1, **band)
-    line = {"color": PALETTE[0], "width": 2}
-    hover = "layer %{x}: median %{y:.2f}<extra></extra>"
-    drawn.add_scatter(x=layers, y=middle, mode="lines", line=line, hovertemplate=hover, showlegend=False, row=1, col=1)
+    _add_quartiles(drawn, grid)
     drawn.add_heatmap(
         x=layers,
         y=names,
@@ -140,6 +135,17 @@ def layer_profile(table: pd.DataFrame) -> go.Figure:
     drawn.update_yaxes(showgrid=False, dtick=1, tickfont={"size": 11}, row=2)
     drawn.update_layout(template=TEMPLATE, height=90 + sum(heights))
     return drawn
+
+
+def _add_quartiles(drawn: go.Figure, grid: pd.DataFrame) -> None:
+    """Median and quartiles over relations, by layer, in the upper row."""
+    layers = [int(str(layer)) for layer in grid.columns]
+    low, middle, high = (list(grid.quantile(share)) for share in (0.25, 0.5, 0.75))
+    band = {"fill": "toself", "fillcolor": PALETTE[0], "opacity": 0.18, "line": {"width": 0}, "hoverinfo": "skip"}
+    drawn.add_scatter(x=[*layers, *layers[::-1]], y=[*high, *low[::-1]], mode="lines", showlegend=False, row=1, col=1, **band)
+    line = {"color": PALETTE[0], "width": 2}
+    hover = "layer %{x}: median %{y:.2f}<extra></extra>"
+    drawn.add_scatter(x=layers, y=middle, mode="lines", line=line, hovertemplate=hover, showlegend=False, row=1, col=1)
 
 
 def correlation_dots(table: pd.DataFrame) -> go.Figure:

@@ -202,7 +202,7 @@ def measure_into(root: Path, model: LanguageModel, relation: Relation, config: R
         ValueError: for a relation that cannot be split, asked about or labelled, before anything is trained.
     """
     splits = {seed: split_facts(relation, config.train_share, seed) for seed in config.seeds}
-    labels = {variant: _labels(model, relation, variant) for variant in config.variants}
+    labels = {variant: labels_of(model, relation, variant.category, variant.assignment) for variant in config.variants}
     prompts = encode_prompts(model, relation, config.template)
     run = Run.create(root, "relation", relation_spec(fingerprint(model), relation, config))
     if run.finished:
@@ -218,8 +218,13 @@ def measure_into(root: Path, model: LanguageModel, relation: Relation, config: R
     return Measured(run)
 
 
-def _labels(model: LanguageModel, relation: Relation, variant: Variant) -> LabelMap:
-    return assign_labels(relation.answers, variant.category, variant.assignment, lambda text: continuation(model, text))
+def labels_of(model: LanguageModel, relation: Relation, category: str, seed: int) -> LabelMap:
+    """Labels of a category for the relation's answers, which the model's tokenizer tells apart.
+
+    Raises:
+        ValueError: as `assign_labels`.
+    """
+    return assign_labels(relation.answers, category, seed, lambda text: continuation(model, text))
 
 
 def _probe_into(
