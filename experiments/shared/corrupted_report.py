@@ -176,14 +176,16 @@ def norm_table(runs: Sequence[Trained]) -> pd.DataFrame:
 
 def findings(found: Measured) -> list[Finding]:
     """The claims, each judged by every seed."""
+    coexistence, *over_time = training_findings(found)
+    pruning, *others = neuron_findings(found)
+    return [coexistence, pruning, *over_time, *others]
+
+
+def training_findings(found: Measured) -> list[Finding]:
+    """What is learned and let go of: coexistence, inversion, stages."""
     plain = by_run({PLAIN: found.plain})
-    removed = found.removed
-    periodic, random = (removed[removed["neurons"] == name] for name in (f"IPR >= {GENERALIZING:g}", "random"))
     decayed = by_run({name: found.runs[name] for name in (DECAY, STRONG)})
     strong = decayed[decayed["setting"] == STRONG]
-    correlations = norm_table(found.runs[NORM])["correlation"]
-    ipr = by_run(found.runs).groupby("setting")["ipr"].mean()
-    auc = found.gates["auc"]
     staged = strong["unlearned"].notna() & (strong["grokked"] < strong["unlearned"])
     inverted = decayed["phase"].isin(["partial inversion", "full inversion"])
     return [
@@ -193,14 +195,6 @@ def findings(found: Measured) -> list[Finding]:
             bool((plain["as_labelled"] >= 0.9).all() and (plain["test"] >= 0.95).all()),
             f"without weight decay corrupted labels {_range(plain['as_labelled'])}, test accuracy {_range(plain['test'])}",
             "corrupted labels >= 90 % and test >= 95 % in every seed",
-        ),
-        _judged(
-            "pruning",
-            "Does removing the neurons of low IPR remove what is memorised, and nothing else?",
-            bool((periodic["as_labelled"] <= 0.05).all() and (periodic["test"] >= 0.99).all() and (random["test"] < 0.9).all()),
-            f"corrupted labels {_range(periodic['as_labelled'])} and test {_range(periodic['test'])} without them; test "
-            f"{_range(random['test'])} without as many at random",
-            "in every seed corrupted labels <= 5 % and test >= 99 %, and test < 90 % for every random draw",
         ),
         _judged(
             "inversion",
@@ -218,6 +212,25 @@ def findings(found: Measured) -> list[Finding]:
             bool(staged.all()),
             f"generalizes at steps {_list(strong['grokked'])}, has unlearned at {_list(strong['unlearned'])} ({STRONG})",
             "in every seed test >= 90 % before corrupted labels <= 10 %",
+        ),
+    ]
+
+
+def neuron_findings(found: Measured) -> list[Finding]:
+    """Which neurons do what: pruning by IPR, the IPR of each setting, BatchNorm, gates."""
+    removed = found.removed
+    periodic, random = (removed[removed["neurons"] == name] for name in (f"IPR >= {GENERALIZING:g}", "random"))
+    correlations = norm_table(found.runs[NORM])["correlation"]
+    ipr = by_run(found.runs).groupby("setting")["ipr"].mean()
+    auc = found.gates["auc"]
+    return [
+        _judged(
+            "pruning",
+            "Does removing the neurons of low IPR remove what is memorised, and nothing else?",
+            bool((periodic["as_labelled"] <= 0.05).all() and (periodic["test"] >= 0.99).all() and (random["test"] < 0.9).all()),
+            f"corrupted labels {_range(periodic['as_labelled'])} and test {_range(periodic['test'])} without them; test "
+            f"{_range(random['test'])} without as many at random",
+            "in every seed corrupted labels <= 5 % and test >= 99 %, and test < 90 % for every random draw",
         ),
         _judged(
             "ipr",
