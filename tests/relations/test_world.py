@@ -159,7 +159,7 @@ def test_a_planted_world_is_trained_once_and_read_by_transformers(small: Planted
 def test_readability_falls_with_what_is_random_while_recall_stays(tmp_path: Path) -> None:
     world = planted_world(WorldConfig(), tmp_path)
     model = world.model()
-    assert min(recalled(model, relation) for relation in world.relations) > 0.97
+    assert min(recalled(model, relation) for relation in world.relations) > 0.98
     above: dict[str, float] = {}
     for relation in world.relations:
         ids = torch.tensor(model.tokenizer(list(relation.subjects))["input_ids"])
