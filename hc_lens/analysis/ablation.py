@@ -124,9 +124,11 @@ def ablate(
     earlier = {} if known is None else known.ablated
     new = [units for units in sets if units not in earlier]
     full, ablated = run_sets(model, measure, [means.edits(units) for units in new], precision)
-    if known is not None and not (same_rows(known.cases, measure.cases) and _alike(full, known.full)):
+    values = {**earlier, **dict(zip(new, ablated, strict=True))}
+    found = Ablation(named, matched, measure.cases, full, values, measure.rows)
+    if known is not None and not (same_rows(known, found) and _alike(full, known.full)):
         raise ValueError("known is a result on other rows, or of another model: pass one of the same data, max_rows and seed")
-    return Ablation(named, matched, measure.cases, full, {**earlier, **dict(zip(new, ablated, strict=True))})
+    return found
 
 
 def _alike(one: _Rows, other: _Rows) -> bool:

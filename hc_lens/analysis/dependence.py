@@ -79,7 +79,8 @@ def dependence_on(
     if min(head.layer for head in heads) == means.n_layers - 1:
         raise ValueError(f"{', '.join(sources)}: no block comes after the model's last one, so no head can depend on them")
     matched = _matched(sources, controls, means, seed)
-    batches = _batches(model, data, max_rows, max_length, batch_size, seed)
+    encoded = inputs_of(model, data, max_length)
+    batches = encoded.batches(batch_size, some_rows(len(encoded), max_rows, seed))
     runs = list(dict.fromkeys(units for units in (*sources.values(), *(u for sets in matched.values() for u in sets))))
     norms = _Norms(means, runs)
     with inference(model, precision), progress(f"ablating {len(runs)} sets", len(batches)) as advance:
@@ -100,16 +101,6 @@ def _matched(sources: Mapping[str, _Heads], n_sets: int, means: ActivationMeans,
         for name, units in sources.items()
         if n_sets and len(units) <= left
     }
-
-
-def _batches(
-    model: HookedModel, data: Inputs, max_rows: int | None, max_length: int | None, batch_size: int, seed: int
-) -> list[Batch]:
-    """Random rows in batches of similar length."""
-    encoded = inputs_of(model, data, max_length)
-    chosen = some_rows(len(encoded), max_rows, seed)
-    order = sorted(chosen, key=lambda row: (-int(encoded.lengths[row]), row))
-    return [encoded.batch(order[start : start + batch_size]) for start in range(0, len(order), batch_size)]
 
 
 def _measure(model: HookedModel, batch: Batch, means: ActivationMeans, through: Through, norms: "_Norms") -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from hc_lens.metrics import bootstrap_means, percentile_interval
 from hc_lens.units import Head, Unit
@@ -28,11 +28,6 @@ class CaseRows(NamedTuple):
     floor: float
 
 
-def same_rows(one: Sequence[CaseRows], other: Sequence[CaseRows]) -> bool:
-    """Whether the cases and their rows are the same; floors, NaN for plain data, follow from them."""
-    return [case[:4] for case in one] == [case[:4] for case in other]
-
-
 @dataclass(frozen=True, eq=False)
 class Ablation:
     """Every row's value with the full model and with each set of units ablated.
@@ -47,6 +42,7 @@ class Ablation:
         full: per scale, the full model's values. Scales: "accuracy" (1 if right) and "margin" (log-odds of the right answer),
             or "metric" for a metric of one's own.
         ablated: the same for each set that was run: the groups, the controls, and all their single units.
+        rows: the place of each row in the data, in its case's for a task; None where an earlier version kept the ablation.
     """
 
     groups: Mapping[str, UnitSet]
@@ -54,6 +50,7 @@ class Ablation:
     cases: tuple[CaseRows, ...]
     full: Mapping[str, Float[np.ndarray, " row"]] = field(repr=False)
     ablated: Mapping[UnitSet, Mapping[str, Float[np.ndarray, " row"]]] = field(repr=False)
+    rows: Int[np.ndarray, " row"] | None = field(default=None, repr=False)
 
     def table(self, core: Collection[Head] | None = None, n_bootstrap: int = 2_000, seed: int = 0) -> pd.DataFrame:
         """The effect of each group: one row per (group, case, scale).
@@ -191,6 +188,13 @@ class Ablation:
                 [self._joint_and_summed(units, scale, case)["excess"] for units in self.controls.get(name, ())],
             ),
         }
+
+
+def same_rows(one: Ablation, other: Ablation) -> bool:
+    """Whether cases and rows are the same, as far as the rows are known; floors, NaN for plain data, follow from them."""
+    if [case[:4] for case in one.cases] != [case[:4] for case in other.cases]:
+        return False
+    return one.rows is None or other.rows is None or bool(np.array_equal(one.rows, other.rows))
 
 
 _EFFECT = ("group", "size", "case", "case_group", "scale", "n", "full", "ablated", "effect", "low", "high")

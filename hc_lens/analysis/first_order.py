@@ -94,21 +94,21 @@ def first_order_effects(
         for place, unit in enumerate(units):
             groups[str(unit)] = (unit,)
             ablated[(unit,)] = {measure.smooth_scale: full - effects[:, layer, place]}
-    return Ablation(groups, {}, measure.cases, {measure.smooth_scale: full}, ablated)
+    return Ablation(groups, {}, measure.cases, {measure.smooth_scale: full}, ablated, measure.rows)
 
 
 def _full_and_effects(
     model: HookedModel, measure: Measure, means: ActivationMeans
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row layer unit"]]:
     """Each row's value, and its derivative with respect to gates of the row's own."""
-    n = sum(len(batch) for batch in measure.batches)
-    full = torch.empty(n, dtype=torch.float64)
-    effects = torch.empty(n, means.n_layers, means.n_heads + 1, dtype=torch.float64)
+    units = (means.n_layers, means.n_heads + 1)
+    full: list[Tensor] = []
+    effects: list[Tensor] = []
     read: list[Tensor] = []
     with mode(model, training=False), fused(model, narrow=True), progress("estimating", len(measure.batches)) as advance:
         for batch in measure.batches:
             here = batch.to(device_of(model))
-            gates = torch.ones(len(batch), *effects.shape[1:], device=device_of(model), requires_grad=True)
+            gates = torch.ones(len(batch), *units, device=device_of(model), requires_grad=True)
             with torch.enable_grad(), hooked(model, gate_edits(means, gates)):
                 output = run_batch(model, here)
                 values = measure.smooth(output, here)
@@ -117,13 +117,13 @@ def _full_and_effects(
                         f"a metric must return one value per row, ({len(batch)},), it returned {tuple(values.shape)}"
                     )
                 (gradient,) = torch.autograd.grad(values.sum(), gates)
-            full[batch.rows] = values.detach().double().cpu()
-            effects[batch.rows] = gradient.double().cpu()
+            full.append(values.detach().double().cpu())
+            effects.append(gradient.double().cpu())
             read.append(measure.read(output.detach(), here).float().cpu())
             advance()
-    order = torch.cat([batch.rows for batch in measure.batches])
-    measure.check(torch.cat(read)[order.argsort()])
-    return full.numpy(), effects.numpy()
+    order = torch.cat([batch.rows for batch in measure.batches]).argsort()
+    measure.check(torch.cat(read)[order])
+    return torch.cat(full)[order].numpy(), torch.cat(effects)[order].numpy()
 
 
 def rank_correlation(estimate: Ablation, exact: Ablation, n_bootstrap: int = 2_000, seed: int = 0) -> pd.DataFrame:
@@ -141,7 +141,7 @@ def rank_correlation(estimate: Ablation, exact: Ablation, n_bootstrap: int = 2_0
     Raises:
         ValueError: for ablations of different rows, or with fewer than two single units in common.
     """
-    if not same_rows(estimate.cases, exact.cases):
+    if not same_rows(estimate, exact):
         raise ValueError("estimate and exact ablation are of different rows: give both the same data, max_rows and seed")
     units = [units for units in estimate.ablated if len(units) == 1 and units in exact.ablated]
     if len(units) < 2:

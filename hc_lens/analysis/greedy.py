@@ -162,6 +162,7 @@ def _rows_of(ablation: Ablation, rows: Sequence[Int[np.ndarray, "_"]]) -> Ablati
         cases=tuple(CaseRows(case.name, case.group, start, stop, case.floor) for case, start, stop in bounds),
         full=taken(ablation.full),
         ablated={units: taken(values) for units, values in ablation.ablated.items()},
+        rows=None if ablation.rows is None else ablation.rows[chosen],
     )
 
 

@@ -1,12 +1,11 @@
 """What an ablation measures on every row: a task's accuracy and margin, or a metric of the caller's."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from hc_lens.analysis.effects import CaseRows
@@ -19,18 +18,22 @@ from hc_lens.metrics import encode_cases, label_order, labels_of, log_odds, read
 from hc_lens.progress import progress
 
 Metric = Callable[[Tensor, Batch], Tensor]
-"""From the model's output and the batch to one value per row, larger being better: Float[Tensor, " batch"]."""
+"""From the model's output and the batch to one value per row, larger being better: Float[Tensor, " batch"].
+
+`Batch.rows` are rows of the data that the metric is measured on, so that a metric can look up what belongs to them.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Measure:
     """Rows to run, what to read of each, and how that becomes values per scale.
 
-    `check` gets what was read of the full model and raises if it makes no sense. `smooth` is the value on one of the scales,
-    `smooth_scale`, as a function with a gradient.
+    `rows` are the places of these rows in the data, in each case's for a task. `check` gets what was read of the full model and
+    raises if it makes no sense. `smooth` is the value on one of the scales, `smooth_scale`, as a function with a gradient.
     """
 
     cases: tuple[CaseRows, ...]
+    rows: Int[np.ndarray, " row"]
     batches: Sequence[Batch]
     read: Callable[[Tensor, Batch], Tensor]
     check: Callable[[Tensor], None]
@@ -91,6 +94,7 @@ def on_task(
             CaseRows(name, group, start, stop, _worst_constant(split))
             for name, group, split, (start, stop) in zip(data.names, data.groups, data.splits, data.bounds, strict=True)
         ),
+        rows=np.concatenate(data.rows),
         batches=data.data.batches(batch_size),
         read=lambda logits, batch: logits[:, order],
         check=lambda logits: data.require_label_order(logits, task.labels),
@@ -103,10 +107,6 @@ def on_task(
 def on_data(data: Encoded, metric: Metric, *, max_rows: int | None, batch_size: int, seed: int) -> Measure:
     """A metric on the rows of one data set, as the case `"data"`."""
     chosen = some_rows(len(data), max_rows, seed)
-    place = np.full(len(data), -1)
-    place[chosen] = np.arange(len(chosen))
-    by_length = sorted(chosen, key=lambda row: -int(data.lengths[row]))
-    batches = [data.batch(by_length[start : start + batch_size]) for start in range(0, len(by_length), batch_size)]
 
     def values(read: Tensor) -> Mapping[str, Float[np.ndarray, " row"]]:
         if read.ndim != 1:
@@ -117,7 +117,8 @@ def on_data(data: Encoded, metric: Metric, *, max_rows: int | None, batch_size: 
 
     return Measure(
         cases=(CaseRows("data", "", 0, len(chosen), float("nan")),),
-        batches=[dataclasses.replace(batch, rows=batch.rows.new_tensor(place[batch.rows.numpy()])) for batch in batches],
+        rows=np.asarray(chosen),
+        batches=data.batches(batch_size, chosen),
         read=metric,
         check=lambda read: None,
         values=values,

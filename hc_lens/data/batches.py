@@ -30,7 +30,10 @@ _KEPT = 128  # encoded splits kept in this process: a task with 30 OOD cases, fo
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Right-padded token rows; `attention_mask` is 1 on real tokens and 0 on padding, `rows` are their positions in the data.
+    """Right-padded token rows; `attention_mask` is 1 on real tokens and 0 on padding.
+
+    `rows` are the places of the rows in the data that a function was given (a split, encoded rows, token ids), counted from 0,
+    whichever of them were drawn and in whatever order they are run: a metric or loss looks up by them what belongs to a row.
 
     `token_type_ids` is None for models without segments, `labels` is None for unlabelled tokens; `labels` are classes of the
     split the rows come from. `pad_id` is what stands in the padding.
@@ -151,8 +154,8 @@ class Encoded:
             pad_id=self.pad_id,
         )
 
-    def batches(self, batch_size: int) -> "Batches":
-        """Every row once, in batches of similar length for evaluation; `Batch.rows` says where each row belongs.
+    def batches(self, batch_size: int, rows: Sequence[int] | None = None) -> "Batches":
+        """Every row, or these, once, in batches of similar length for evaluation; `Batch.rows` says where each row belongs.
 
         Longest first: a batch that does not fit in memory fails at once, not at the end.
 
@@ -160,7 +163,8 @@ class Encoded:
             ValueError: if `batch_size` is below 1.
         """
         _require_positive("batch_size", batch_size)
-        order = self.lengths.argsort(descending=True, stable=True)
+        chosen = torch.arange(len(self)) if rows is None else torch.as_tensor(rows, dtype=torch.int64)
+        order = chosen[self.lengths[chosen].argsort(descending=True, stable=True)]
         return Batches(self, order.split(batch_size))
 
 

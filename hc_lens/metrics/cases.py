@@ -21,13 +21,15 @@ from hc_lens.metrics.scores import CaseScores, require_label_order, score
 class EncodedCases:
     """All rows of several cases end to end, so that one pass over length-sorted batches evaluates every case.
 
-    `bounds[i]` is the half-open range of rows of case `names[i]`; `splits[i]` holds exactly those rows.
+    `bounds[i]` is the half-open range of rows of case `names[i]`; `splits[i]` holds exactly those rows, and `rows[i]` are their
+    places in the whole case.
     """
 
     names: tuple[str, ...]
     groups: tuple[str, ...]
     splits: tuple[Split, ...]
     bounds: tuple[tuple[int, int], ...]
+    rows: tuple[tuple[int, ...], ...]
     data: Encoded
 
     def score(self, logits: Float[Tensor, "row label"]) -> list[CaseScores]:
@@ -82,6 +84,7 @@ def encode_cases(
             for name, chosen in zip(names, rows, strict=True)
         ),
         bounds=tuple(zip([0, *stops[:-1]], stops, strict=True)),
+        rows=tuple(map(tuple, rows)),
         data=_end_to_end(encoded, rows),
     )
 

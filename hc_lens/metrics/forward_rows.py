@@ -42,9 +42,9 @@ Read = Callable[[Tensor, Batch], Tensor]
 def read_rows(
     model: HookedModel, batches: Sequence[Batch], read: Read, edits: Sequence[Edit] = ()
 ) -> Float[Tensor, "row *output"]:
-    """`read(logits, batch)` of every row, put at its `Batch.rows`; to be called under `inference`.
+    """`read(logits, batch)` of every row, in ascending order of `Batch.rows`; to be called under `inference`.
 
-    `batches` hold rows 0..n-1, each once, in any order.
+    `batches` hold each row of the data at most once, in any order.
 
     Raises:
         ValueError: for no batches, or if `read` does not return one entry per row of the batch.
