@@ -18,6 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from hc_lens.json_text import parse_json
+
 _T = TypeVar("_T")
 
 TEMPORARY = ".*.tmp"
@@ -85,23 +87,31 @@ def canonical_json(value: object, where: str = "value") -> str:
     """One text for one value: keys sorted, floats by repr, tuples as lists; the input of `digest`.
 
     Raises:
-        ValueError: for NaN, infinities, keys that are not strings and values JSON does not have, naming the key.
+        ValueError: for NaN, infinities, keys that are not strings and values JSON does not have, naming the key; for a value
+            that is nested too deeply.
     """
     _require_json(value, where)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _require_json(value: object, where: str) -> None:
+    try:
+        _require_json_within(value, where)
+    except RecursionError:
+        raise ValueError(f"{where} is nested too deeply to be JSON") from None
+
+
+def _require_json_within(value: object, where: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{where} is {value}: only finite numbers are allowed (write None for a missing value)")
     if isinstance(value, dict):
         for key, item in cast("dict[object, object]", value).items():
             if not isinstance(key, str):
                 raise ValueError(f"{where} has the key {key!r}: keys must be strings")
-            _require_json(item, f"{where}.{key}")
+            _require_json_within(item, f"{where}.{key}")
     elif isinstance(value, list | tuple):
         for i, item in enumerate(cast("list[object]", value)):
-            _require_json(item, f"{where}[{i}]")
+            _require_json_within(item, f"{where}[{i}]")
     elif value is not None and not isinstance(value, str | int | float):
         raise ValueError(
             f"{where} is a {type(value).__name__} ({value!r:.80}), not None, bool, int, float, str, list, tuple or dict"
@@ -123,7 +133,7 @@ def read_json(path: Path) -> object:
     """
 
     def parse(file: Path) -> object:
-        return cast(object, json.loads(file.read_text(encoding="utf-8")))
+        return parse_json(file.read_text(encoding="utf-8"))
 
     return _read(path, parse, (ValueError,), "JSON")
 

@@ -26,8 +26,8 @@ def code_version() -> str:
     root = Path(__file__).parent
     digest = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):
-        digest.update(f"{file.relative_to(root).as_posix()}\x1f".encode())
-        digest.update(file.read_bytes())
+        name, content = file.relative_to(root).as_posix().encode(), file.read_bytes()
+        digest.update(b"%d %d " % (len(name), len(content)) + name + content)  # lengths: no other files join to the same bytes
     return digest.hexdigest()
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from hc_lens import atomic
 from hc_lens.atomic import RunError, atomic_path, canonical_json
+from hc_lens.json_text import parse_json
 from hc_lens.provenance import DECIDES_BITS, code_version, provenance
 
 __all__ = ["BusyError", "Run", "RunError", "atomic_path", "code_version", "digest", "provenance"]
@@ -254,7 +255,7 @@ class Run:
         file = self.path / "metrics.jsonl"
         for number, line in enumerate(atomic.read_lines(file), start=1):
             try:
-                row = cast(object, json.loads(line))
+                row = parse_json(line)
             except ValueError as error:
                 raise RunError(f"{file}:{number}: this line is damaged ({error}): {line!r:.80}") from error
             if not isinstance(row, dict):

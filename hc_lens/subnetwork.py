@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hc_lens.atomic import write_tensors
 from hc_lens.hooks import Edit, HookedModel, HookFunction
+from hc_lens.json_text import parse_json
 from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier, Cut, compacted, compacting_pays, save_compact, zeroed
 from hc_lens.provenance import Provenance
@@ -193,7 +194,8 @@ class Subnetwork:
         try:
             with safe_open(path, framework="pt") as file:
                 metadata, mask = file.metadata(), file.get_tensor("mask")
-            digest, seed, provenance = metadata["means"], json.loads(metadata["seed"]), json.loads(metadata["provenance"])
+            digest, seed = metadata["means"], cast("int | None", parse_json(metadata["seed"]))
+            provenance = cast(Provenance, parse_json(metadata["provenance"]))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise SubnetworkError(f"{path} does not hold a subnetwork: {error}") from error
         subnetwork = cls(mask, ActivationMeans.load(path.parent / "means" / f"{digest}.safetensors"), seed, provenance)

@@ -15,12 +15,13 @@ Every reader returns one row per (step,) model and case, sparsities as shares (0
 The entries "5" of the sweep and of the grid are really runs at 50 %: they are left out, never relabelled.
 """
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
 import pandas as pd
+
+from hc_lens.json_text import parse_json
 
 Failures = Literal["missing", "failed"]
 """What a released accuracy of -1 is read as: a missing run, like one never started, or one that is known to have failed.
@@ -170,7 +171,7 @@ def _leaves(file: Path, names: Sequence[str]) -> Iterator[tuple[tuple[str, ...],
 
 def _parsed(file: Path) -> object:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return parse_json(file.read_text(encoding="utf-8-sig"))
     except ValueError as error:  # of the decoder or of JSON
         raise ValueError(f"{file}: not a JSON file: {error}") from None
 

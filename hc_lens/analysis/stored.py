@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hc_lens.analysis.effects import Ablation, CaseRows, UnitSet, name_of
+from hc_lens.json_text import parse_json
 from hc_lens.units import parse
 
 _FULL = "full"
@@ -37,7 +39,7 @@ def from_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> 
     Raises:
         KeyError: if something is missing.
     """
-    groups, controls, cases = (json.loads(metadata[key]) for key in ("groups", "controls", "cases"))
+    groups, controls, cases = (cast("Any", parse_json(metadata[key])) for key in ("groups", "controls", "cases"))
     rows: dict[str, dict[str, np.ndarray]] = {}
     for key, values in tensors.items():
         scale, slash, name = key.partition("/")

@@ -9,22 +9,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hc_lens.data.label_map import LabelMap
 from hc_lens.data.rows import Row, read_rows
 from hc_lens.data.task import Split
-
-UNLABELLED = (None, "", "-", -1, "-1")
-"""How the usual corpora mark a pair without a gold label: SNLI and MNLI files write `-`, the hub's versions -1."""
+from hc_lens.limits import require_different
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns that hold the two sentences and the label."""
+    """The names of the columns that hold the two sentences and the label, three different ones."""
 
     first: str = "premise"
     second: str = "hypothesis"
     label: str = "label"
+
+    def __post_init__(self) -> None:
+        require_different("columns", self.names)
 
     @property
     def names(self) -> tuple[str, str, str]:
@@ -48,8 +50,8 @@ def read_pairs(
 
     The format follows the suffix: `.tsv` (or `.txt`: tab-separated, quotes are ordinary characters), `.csv` (quoted where
     needed), `.jsonl`, `.json`, `.parquet`, each also with `.gz`. TSV and CSV start with a line of column names; text is UTF-8.
-    Labels are names from `label_names` or integer codes into it; a column that carries its own class names
-    (`datasets.ClassLabel`) is read by name.
+    Labels are names from `label_names` or codes into it, as `LabelMap` reads them in every format alike; a column that carries
+    its own class names (`datasets.ClassLabel`) is read by name.
 
     Pairs without a gold label (`UNLABELLED`) are an error, or with `drop_unlabelled` left out and their number logged.
 
@@ -82,15 +84,19 @@ def pairs_from_rows(
     Raises:
         ValueError: naming the row.
     """
+    label_map = LabelMap.of(label_names)
     first: list[str] = []
     second: list[str] = []
     labels: list[int] = []
     dropped = 0
     for row in rows:
-        label = _label(row, columns.label, label_names)
+        value = row.fields[columns.label]
+        try:
+            label = label_map.index(value)
+        except ValueError as error:
+            raise ValueError(f"{row.where}: {error} in column {columns.label!r}; allowed are {label_map.allowed}") from None
         if label is None:
             if not drop_unlabelled:
-                value = row.fields[columns.label]
                 raise ValueError(
                     f"{row.where}: no gold label in column {columns.label!r} ({value!r}); give one of {list(label_names)}, or "
                     "drop such rows with drop_unlabelled=True"
@@ -116,7 +122,7 @@ def text_of(row: Row, column: str) -> str:
     """
     value = row.fields[column]
     if not isinstance(value, str):
-        raise ValueError(f"{row.where}: column {column!r} holds {value!r}, not text")
+        raise ValueError(f"{row.where}: column {column!r} holds {value!r:.80}, not text")
     if not value.strip():
         raise ValueError(f"{row.where}: column {column!r} is empty; it needs text")
     try:
@@ -124,20 +130,3 @@ def text_of(row: Row, column: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"{row.where}: column {column!r} is not valid Unicode text ({error.reason})") from error
     return value
-
-
-def _label(row: Row, column: str, label_names: Sequence[str]) -> int | None:
-    """The label as an index into `label_names`; None if the row has none."""
-    value = row.fields[column]
-    if isinstance(value, str) and value in label_names:
-        return list(label_names).index(value)
-    # bool is an int: True must not pass for class 1.
-    if not isinstance(value, bool) and value in UNLABELLED:
-        return None
-    code = int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else value
-    if isinstance(code, int) and not isinstance(code, bool) and 0 <= code < len(label_names):
-        return code
-    raise ValueError(
-        f"{row.where}: unknown label {value!r} in column {column!r}; allowed are {list(label_names)} or their codes "
-        f"0..{len(label_names) - 1}"
-    )

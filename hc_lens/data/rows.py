@@ -2,19 +2,17 @@
 
 import csv
 import gzip
-import json
-import re
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import datasets
 import pyarrow as pa
 import pyarrow.parquet
 
-_SPACE = re.compile(r"\s*")
-_SPACE_OR_COMMA = re.compile(r"[\s,]*")
+from hc_lens.json_text import JsonTextError, parse_json, parse_json_items
 
 
 class Row(NamedTuple):
@@ -49,7 +47,11 @@ def dataset_rows(data: datasets.Dataset, needed: Sequence[str], source: str) -> 
         ValueError: if a needed column is missing.
     """
     _require_columns(needed, data.column_names, source)
-    return _table_rows(data.select_columns(list(needed)).with_format("arrow")[:], data.features, source)
+    features = [data.features[name] for name in needed]
+    names = {
+        name: feature.names for name, feature in zip(needed, features, strict=True) if isinstance(feature, datasets.ClassLabel)
+    }
+    return _table_rows(data.select_columns(list(needed)).with_format("arrow")[:], names, source)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -67,6 +69,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _separated(path: Path, needed: Sequence[str], delimiter: str, quoting: Literal[0, 3]) -> Iterator[Row]:
+    csv.field_size_limit(sys.maxsize)  # of the whole process, as everyone does who has long texts: the default is 131,072
     reader = csv.reader((text for _, text in _lines(path)), delimiter=delimiter, quoting=quoting, strict=True)
     line = 1
     header: list[str] | None = None
@@ -74,7 +77,9 @@ def _separated(path: Path, needed: Sequence[str], delimiter: str, quoting: Liter
         try:
             values = next(reader, None)
         except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+            inside = "new-line" in str(error)
+            problem = "a carriage return within the line; lines end with \\n or \\r\\n" if inside else str(error)
+            raise ValueError(f"{path}, line {reader.line_num}: {problem}") from error
         where = f"{path}, line {line}"
         line = reader.line_num + 1  # of the next record: a quoted field can hold line ends
         if values is None:
@@ -85,7 +90,7 @@ def _separated(path: Path, needed: Sequence[str], delimiter: str, quoting: Liter
             _require_columns(needed, values, where, hint="; the first line must name the columns")
             header = values
         elif len(values) != len(header):
-            raise ValueError(f"{where}: {len(values)} fields, but the first line names {len(header)} columns {header}")
+            raise ValueError(f"{where}: {len(values)} fields, but the first line names {len(header)} columns {_brief(header)}")
         else:
             yield Row(where, dict(zip(header, values, strict=True)))
 
@@ -104,42 +109,29 @@ def _json_lines(path: Path, needed: Sequence[str]) -> Iterator[Row]:
         if not text.strip():
             raise ValueError(f"{where}: empty line")
         try:
-            value = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
+            value = parse_json(text)
+        except JsonTextError as error:
+            raise ValueError(f"{where}: not JSON ({error})") from error
         yield _object(value, needed, where)
 
 
 def _json(path: Path, needed: Sequence[str]) -> Iterator[Row]:
     """A list of objects; or, as many tools write under this suffix, one object a line."""
     text = "".join(line for _, line in _lines(path))
-    start = _end(_SPACE, text, 0)
-    if text[start : start + 1] != "[":
+    if not text.lstrip().startswith("["):
         yield from _json_lines(path, needed)
         return
     try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: not JSON ({error.msg} at column {error.colno})") from error
-    decoder = json.JSONDecoder()
-    line, at = 1, 0
-    begin = _end(_SPACE, text, start + 1)
-    while text[begin] != "]":  # the list is valid: only items and commas come before its end
-        line, at = line + text.count("\n", at, begin), begin
-        value, end = decoder.raw_decode(text, begin)
-        yield _object(value, needed, f"{path}, line {line}")
-        begin = _end(_SPACE_OR_COMMA, text, end)
-
-
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    match = pattern.match(text, at)
-    return at if match is None else match.end()
+        for line, value in parse_json_items(text):
+            yield _object(value, needed, f"{path}, line {line}")
+    except JsonTextError as error:
+        raise ValueError(f"{path}, line {error.line}: not JSON ({error})") from error
 
 
 def _object(value: object, needed: Sequence[str], where: str) -> Row:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: expected an object with the columns {list(needed)}, got {value!r}")
-    fields = {str(key): item for key, item in value.items()}
+        raise ValueError(f"{where}: expected an object with the columns {list(needed)}, got {_brief(value)}")
+    fields = cast("dict[str, object]", value)
     _require_columns(needed, list(fields), where)
     return Row(where, fields)
 
@@ -148,43 +140,76 @@ def _parquet(path: Path, needed: Sequence[str]) -> Iterator[Row]:
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         file = pyarrow.parquet.ParquetFile(pa.BufferReader(content))
-        _require_columns(needed, file.schema_arrow.names, str(path))
-        table = file.read(columns=list(needed))
+        schema = file.schema_arrow
+        _require_columns(needed, schema.names, str(path))
+        # A column called label.x would be read along with label, as a field of it.
+        table = file.read(columns=list(needed)).select(list(needed))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: the gzip file is truncated or damaged ({error})") from error
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
-    yield from _table_rows(table, datasets.Features.from_arrow_schema(file.schema_arrow), str(path))
+    coded = [name for name in needed if pa.types.is_integer(schema.field(name).type)]
+    yield from _table_rows(table, _class_names(schema, coded, path), str(path))
+
+
+def _class_names(schema: pa.Schema, coded: Sequence[str], path: Path) -> dict[str, Sequence[str]]:
+    """The class names that `datasets` wrote beside columns of codes; what it says of other columns does not matter here."""
+    written = (schema.metadata or {}).get(b"huggingface")
+    if written is None or not coded:
+        return {}
+    found: dict[str, Sequence[str]] = {}
+    try:
+        told = cast("dict[str, dict[str, dict[str, dict[str, object]]]]", parse_json(written.decode()))["info"]["features"]
+        for name in coded:
+            if told[name].get("_type") == "ClassLabel":
+                found[name] = [str(each) for each in cast("list[object]", told[name]["names"])]
+    except (UnicodeDecodeError, JsonTextError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path}: its metadata 'huggingface', which may name the classes of {coded}, is damaged ({error!r:.80}): write the "
+            "file without it, or with names in place of codes"
+        ) from error
+    return found
 
 
 def _saved_folder(path: Path, needed: Sequence[str]) -> Iterator[Row]:
     try:
         data = datasets.load_from_disk(str(path))
-    except (FileNotFoundError, pa.ArrowInvalid, OSError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: not a folder written by datasets' save_to_disk, or damaged ({error})") from error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, pa.ArrowException) as error:
+        raise ValueError(f"{path}: not a folder written by datasets' save_to_disk, or damaged ({error!s:.300})") from error
     if isinstance(data, datasets.DatasetDict):
         raise ValueError(f"{path} holds the splits {list(data)}: name one, for example {path / str(next(iter(data)))}")
     return dataset_rows(data, needed, str(path))
 
 
-def _table_rows(table: pa.Table, features: datasets.Features, source: str) -> Iterator[Row]:
-    columns: dict[str, list[object]] = {}
-    for name in table.column_names:
-        feature, values = features[name], table[name].to_pylist()
-        columns[name] = [_class_name(feature.names, v) for v in values] if isinstance(feature, datasets.ClassLabel) else values
-    for number, fields in enumerate(zip(*columns.values(), strict=True), 1):
-        yield Row(f"{source}, row {number}", dict(zip(columns, fields, strict=True)))
+def _table_rows(table: pa.Table, class_names: Mapping[str, Sequence[str]], source: str) -> Iterator[Row]:
+    """The rows of a table, with the names of the columns of codes that have names of their own."""
+    columns = {name: table[name].to_pylist() for name in table.column_names}
+    for number, values in enumerate(zip(*columns.values(), strict=True), 1):
+        where = f"{source}, row {number}"
+        fields = dict(zip(columns, values, strict=True))
+        named = {name: _class_name(names, fields[name], f"{where}: column {name!r}") for name, names in class_names.items()}
+        yield Row(where, {**fields, **named})
 
 
-def _class_name(names: Sequence[str], code: object) -> object:
-    return names[code] if isinstance(code, int) and 0 <= code < len(names) else code
+def _class_name(names: Sequence[str], code: object, where: str) -> object:
+    if code is None or code == -1:  # as `datasets` marks a row without a class
+        return None
+    if not isinstance(code, int) or not 0 <= code < len(names):
+        raise ValueError(f"{where} holds the code {code!r}, but names its classes 0..{len(names) - 1}: {_brief(names)}")
+    return names[code]
 
 
 def _require_columns(needed: Sequence[str], present: Sequence[str], where: str, hint: str = "") -> None:
     for name in needed:
         if present.count(name) != 1:
             problem = "no column" if name not in present else "more than one column"
-            raise ValueError(f"{where}: {problem} {name!r}; the columns are {list(present)}{hint}")
+            raise ValueError(f"{where}: {problem} {name!r}; the columns are {_brief(present)}{hint}")
+
+
+def _brief(value: object, longest: int = 300) -> str:
+    """A value as it stands in a message, cut where it would fill the screen."""
+    shown = repr(list(cast("Sequence[object]", value)) if isinstance(value, list | tuple) else value)
+    return shown if len(shown) <= longest else f"{shown[:longest]}..."
 
 
 _READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[Row]]] = {

@@ -5,6 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from hc_lens.limits import require_different
+
+_SEPARATORS = {"\x1b": "\x1bb", "\x1e": "\x1be", "\x1f": "\x1bf"}
+"""What parts items in a fingerprint, and how each is written where it stands in a text (`\x1b` begins the escape)."""
+
 
 @dataclass(frozen=True)
 class Split:
@@ -30,6 +35,7 @@ class Split:
                 f"split {self.name!r}: {len(self.first)} first sentences, {len(self.second)} second sentences and "
                 f"{len(self.labels)} labels; the three must be equally many"
             )
+        require_different(f"split {self.name!r}: label names", self.label_names)
         for what, values in (("label", self.labels), ("collapse target", self.collapse)):
             if bad := [v for v in values if not 0 <= v < len(self.label_names)]:
                 raise ValueError(
@@ -56,7 +62,7 @@ class Split:
         digest = hashlib.sha256()
         for part in (self.label_names, self.collapse, self.labels, self.first, self.second):
             for item in part:
-                digest.update(str(item).encode())
+                digest.update(_escaped(str(item)).encode())
                 digest.update(b"\x1f")
             digest.update(b"\x1e")
         return digest.hexdigest()
@@ -98,9 +104,9 @@ class Task:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over the names and contents of the training split and of every case."""
-        digest = hashlib.sha256("\x1f".join(self.labels).encode())
+        digest = hashlib.sha256("\x1f".join(map(_escaped, self.labels)).encode())
         for name, split in (("train", self.train), *self.cases.items()):
-            digest.update(f"{name}\x1f{split.fingerprint}\x1e".encode())
+            digest.update(f"{_escaped(name)}\x1f{split.fingerprint}\x1e".encode())
         return digest.hexdigest()
 
     def group(self, case: str) -> str:
@@ -110,3 +116,8 @@ class Task:
         if case in self.ood:
             return "OOD"
         raise KeyError(f"task {self.name!r} has no case {case!r}; it has {list(self.cases)}")
+
+
+def _escaped(text: str) -> str:
+    """The text without the separators; a text that has none of them stays as it is."""
+    return text.translate(str.maketrans(_SEPARATORS)) if any(mark in text for mark in _SEPARATORS) else text

@@ -2,7 +2,6 @@
 
 import copy
 import importlib.util
-import json
 import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hc_lens.json_text import JsonTextError, parse_json
 from hc_lens.models.classifier import Classifier, classifier_class
 from hc_lens.models.families import architecture_of
 from hc_lens.models.labels import label_names
@@ -182,8 +182,8 @@ def model_type_of(source: str) -> str | None:
                 raise ValueError(f"{directory} holds a compact model: open it with load_compact")
             raise FileNotFoundError(f"{directory} has no config.json, so it is not a model directory; {held_in(directory)}")
         try:
-            config = json.loads(file.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            config = cast("dict[str, object]", parse_json(file.read_text(encoding="utf-8")))
+        except (JsonTextError, UnicodeDecodeError) as error:
             raise ValueError(f"{file} is not valid JSON: {error}") from error
         return cast("str | None", config.get("model_type"))
     try:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,6 +14,7 @@ from transformer_lens.hook_points import HookPoint
 from hc_lens.atomic import RunError, read_metadata, read_tensors, write_tensors
 from hc_lens.forward import inference
 from hc_lens.hooks import Edit, HookFunction, captured
+from hc_lens.json_text import parse_json
 from hc_lens.models import fingerprint
 from hc_lens.modular.networks import Network, answers, neuron_count, neuron_point
 from hc_lens.provenance import Provenance
@@ -145,7 +147,8 @@ class Neurons:
         """
         try:
             tensors, metadata = read_tensors(path), read_metadata(path)
-            seed, provenance = json.loads(metadata["seed"]), json.loads(metadata["provenance"])
+            seed = cast("int | None", parse_json(metadata["seed"]))
+            provenance = cast(Provenance, parse_json(metadata["provenance"]))
             neurons = cls(tensors["mask"], tensors["reference"], metadata["point"], metadata["model"], seed, provenance)
         except (RunError, KeyError, ValueError) as error:
             raise SubnetworkError(f"{path} does not hold a subnetwork of neurons: {error}") from error

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hc_lens.atomic import RunError, canonical_json, read_metadata, read_tensors, write_tensors
+from hc_lens.json_text import parse_json
 from hc_lens.pruning.training import GateTraining
 
 _CUT = "cut/"
@@ -93,4 +94,4 @@ class GateCheckpoint:
 
 
 def _seeds(file: Path) -> tuple[int, ...]:
-    return tuple(cast("list[int]", json.loads(read_metadata(file)["seeds"])))
+    return tuple(cast("list[int]", parse_json(read_metadata(file)["seeds"])))

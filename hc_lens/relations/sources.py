@@ -3,7 +3,6 @@
 Whatever is wrong with a file is an error that names file, line and value. Nothing is cleaned here: a subject may come twice.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -13,6 +12,7 @@ from typing import NamedTuple, cast
 
 from hc_lens.data.files import text_of
 from hc_lens.data.rows import read_rows
+from hc_lens.json_text import JsonTextError, parse_json
 from hc_lens.relations.relation import SLOT, Fact, Relation
 
 _SUBJECT, _ANSWER = "[X]", "[Y]"  # in T-REx's templates
@@ -217,9 +217,9 @@ def _trex_template(text: str, where: str) -> str:
 
 def _json(file: Path) -> object:
     try:
-        return json.loads(file.read_bytes())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file}, line {error.lineno}: not JSON ({error.msg} at column {error.colno})") from error
+        return parse_json(file.read_bytes().decode("utf-8-sig"))
+    except JsonTextError as error:
+        raise ValueError(f"{file}, line {error.line}: not JSON ({error})") from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{file}, line {line}: not UTF-8 (byte 0x{error.object[error.start]:02x})") from error

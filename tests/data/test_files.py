@@ -149,7 +149,7 @@ BAD_TEXT = {
     "label.jsonl": (GOOD_JSON + with_label("3"), r"label\.jsonl, line 2: unknown label 3"),
     "label.json": (f"[{GOOD_JSON},\n\n{with_label('9')}]", r"label\.json, line 4: unknown label 9"),
     "code.csv": (GOOD_CSV + "c,d,3\n", r"line 3: unknown label '3'"),
-    "float.jsonl": (with_label("1.0"), r"line 1: unknown label 1\.0"),
+    "float.jsonl": (with_label("1.5"), r"line 1: unknown label 1\.5"),
     "bool.jsonl": (with_label("true"), r"line 1: unknown label True"),
     "list.jsonl": (with_label("[1]"), r"line 1: unknown label \[1\]"),
     "blank.tsv": (GOOD + "\nc\td\tneutral\n", r"blank\.tsv, line 3: empty line"),
