@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from hc_lens.data.stored import save_task
 from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_tokenizer
 from hc_lens.data.task import Task
 from hc_lens.forward import Precision, device_of
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier, new_model
+from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
 from hc_lens.report import CoreSummary, ReportInputs, headline, read, write_report
+from hc_lens.runs import Run
 from hc_lens.stages import (
     QUESTION,
     Measuring,
@@ -32,7 +33,7 @@ from hc_lens.stages import (
     report_inputs,
     singles_into,
 )
-from hc_lens.sweep import Pool, PruneJob, Source, run_jobs, split
+from hc_lens.sweep import Pool, PruneJob, run_jobs, split
 from hc_lens.train import TrainConfig, finetune
 from hc_lens.units import Head
 
@@ -142,7 +143,7 @@ def prune_study(model: Classifier, task: Task, config: StudyConfig, out: Path, p
     """
     pool = pool or Pool(device=str(device_of(model)))
     finetune_study(model, task, config.train, out, rows=config.checkpoint_rows, precision=config.precision)
-    source = Source(out / "finetune" / "model", save_task(task, out / "task"))
+    source = Origin.of(Run.open(out / "finetune"))
     how = Measuring(config.means_rows, config.evaluation_rows, config.precision)
     jobs = [
         PruneJob(source, _place(out, prune), out / "means", prune, group, how)
@@ -162,15 +163,13 @@ def finetune_study(
 ) -> Path:
     """Fine-tune into `out/finetune`, every checkpoint scored on `rows` of each case (None: all); returns that run's directory.
 
-    The model goes to `model/` in it.
+    The model goes to `model/` in it, the task to `task/`.
 
     Raises:
         RunError, LabelOrderError, TrainingError: as `finetune`.
     """
     score = partial(evaluate, trained=False, max_rows=rows, max_length=train.max_length, precision=precision)
     finetune(model, task, train, out / "finetune", evaluate=score)
-    if not (out / "finetune" / "model").is_dir():
-        model.save_pretrained(out / "finetune" / "model")
     return out / "finetune"
 
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from hc_lens.data import Task, synthetic_nli
-from hc_lens.data.stored import save_task
+from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
 from hc_lens.pruning.training import STRETCH
 from hc_lens.stages import Measuring
 from hc_lens.study import embedded_model, finetune_study
-from hc_lens.sweep import Board, PruneJob, Source, SweepConfig, chosen_checkpoints, plan
+from hc_lens.sweep import Board, PruneJob, SweepConfig, chosen_checkpoints, plan
 from hc_lens.train import TrainConfig
 
 
@@ -30,19 +30,19 @@ def small_task() -> Task:
     return synthetic_nli(n_train=100, n_id=10, n_ood_per_case=4)
 
 
-def finetuned_source(root: Path) -> Source:
+def finetuned_source(root: Path) -> Origin:
     """The embedded model after a few steps of fine-tuning, at its last checkpoint."""
     task = small_task()
     train = TrainConfig(steps=4, batch_size=8, warmup_steps=1, max_length=32, checkpoint_every=2)
     directory = finetune_study(embedded_model(), task, train, root, rows=4, precision="fp32")
-    return Source(directory / "model", save_task(task, root / "task"), chosen_checkpoints(directory)[-1])
+    return Origin.at(directory / "model", directory / "task", chosen_checkpoints(directory)[-1])
 
 
-def planned(source: Source, store: Path, config: SweepConfig = SWEEP, name: str = "sweep") -> Board:
+def planned(source: Origin, store: Path, config: SweepConfig = SWEEP, name: str = "sweep") -> Board:
     """A sweep of the source with nothing done yet; results beside it in `store`."""
     return Board.create(store / name, config.spec([source], store), jobs(source, store, config))
 
 
-def jobs(source: Source, store: Path, config: SweepConfig = SWEEP) -> list[PruneJob]:
+def jobs(source: Origin, store: Path, config: SweepConfig = SWEEP) -> list[PruneJob]:
     """The jobs of a sweep of the source."""
     return plan(config, [source], store, workers=1)

@@ -7,10 +7,10 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from hc_lens.cli import main
-from hc_lens.cli.origin import Origin
 from hc_lens.data import encode
 from hc_lens.metrics import predict
 from hc_lens.models import load_compact
+from hc_lens.origin import Origin
 from hc_lens.stages import open_pruned
 
 TINY = ["--limit", "300", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "20", "--eval-rows", "10"]

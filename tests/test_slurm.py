@@ -14,12 +14,12 @@ from hc_lens.data import synthetic_nli
 from hc_lens.data.stored import save_task
 from hc_lens.data.synthetic import synthetic_config, synthetic_tokenizer
 from hc_lens.models import new_model
+from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
 from hc_lens.stages import Measuring
 from hc_lens.sweep.board import Board, worker_of
 from hc_lens.sweep.prune_job import PruneJob
 from hc_lens.sweep.slurm import SlurmOptions, submit
-from hc_lens.sweep.source import Source
 from hc_lens.sweep.worker import work
 from tests.slurm_node import holds_within, one_node
 
@@ -107,16 +107,16 @@ _CONFIG = PruneConfig(steps=256, ramp_steps=128, batch_size=2, gate_std=2.0, max
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Origin:
     """A BERT of two layers and ten rows of each case, as files."""
     config = synthetic_config()
     config.update({"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64})
     directory = tmp_path_factory.mktemp("source")
     task = save_task(synthetic_nli(n_train=40, n_id=10, n_ood_per_case=10), directory / "task")
-    return Source(new_model(config, tokenizer=synthetic_tokenizer()).save_pretrained(directory / "model"), task)
+    return Origin.at(new_model(config, tokenizer=synthetic_tokenizer()).save_pretrained(directory / "model"), task)
 
 
-def two_jobs(source: Source, directory: Path) -> Board:
+def two_jobs(source: Origin, directory: Path) -> Board:
     jobs = [
         PruneJob(source, directory / "pruned", directory / "means", _CONFIG, (seed,), Measuring(means_rows=20))
         for seed in (42, 43)
@@ -129,7 +129,7 @@ def results(board: Board) -> list[object]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(source: Source, tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+def undisturbed(source: Origin, tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     """What the jobs come to in one process that nobody stops."""
     board = two_jobs(source, tmp_path_factory.mktemp("undisturbed"))
     work(board.run.path, 1)

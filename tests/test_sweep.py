@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hc_lens.data.stored import load_stored_task, save_task
+from hc_lens.origin import Origin
 from hc_lens.pruning import PruneError
 from hc_lens.runs import Run, RunError
 from hc_lens.stages import evaluate_into, means_into, open_pruned, prune_into, seeds
@@ -23,7 +24,6 @@ from hc_lens.sweep import (
     Board,
     Pool,
     PruneJob,
-    Source,
     SweepConfig,
     SweepError,
     plan,
@@ -39,7 +39,7 @@ from tests.sweeping import PRUNING, SWEEP, finetuned_source, jobs, planned, smal
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Origin:
     return finetuned_source(tmp_path_factory.mktemp("finetuned"))
 
 
@@ -47,7 +47,7 @@ def states(board: Board) -> list[str]:
     return [state.state for state in board.states()]
 
 
-def test_jobs_do_what_the_stages_do_by_hand(source: Source, tmp_path: Path) -> None:
+def test_jobs_do_what_the_stages_do_by_hand(source: Origin, tmp_path: Path) -> None:
     board = planned(source, tmp_path)
     assert states(board) == ["to do"] * 4
     work(board.run.path, device=torch.device("cpu"))
@@ -71,7 +71,7 @@ def test_jobs_do_what_the_stages_do_by_hand(source: Source, tmp_path: Path) -> N
     assert (table["subnetwork"] == "full").sum() == len(task.cases), "the full model once"
 
 
-def test_a_grid_is_one_job_a_seed(source: Source, tmp_path: Path) -> None:
+def test_a_grid_is_one_job_a_seed(source: Origin, tmp_path: Path) -> None:
     config = SweepConfig(PRUNING[:1], (42,), SWEEP.measuring, grid=(0.2, 0.5))
     board = planned(source, tmp_path, config)
     assert len(board.names) == 1
@@ -81,7 +81,7 @@ def test_a_grid_is_one_job_a_seed(source: Source, tmp_path: Path) -> None:
 
 
 def test_what_another_sweep_computed_is_not_computed_again(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work(planned(source, tmp_path).run.path)
     trained: list[tuple[float, tuple[int, ...]]] = []
@@ -99,29 +99,29 @@ def test_what_another_sweep_computed_is_not_computed_again(
     assert len({job.directory for job in jobs(source, tmp_path, more)}) == 3
 
 
-def test_other_weights_or_rows_are_another_run(source: Source, tmp_path: Path) -> None:
+def test_other_weights_or_rows_are_another_run(source: Origin, tmp_path: Path) -> None:
     assert source.checkpoint is not None
-    earlier = replace(
-        source, checkpoint=replace(source.checkpoint, path=source.checkpoint.path.with_name("step-000002.safetensors"))
+    earlier = source.with_checkpoint(
+        replace(source.checkpoint, path=source.checkpoint.path.with_name("step-000002.safetensors"))
     )
-    fewer = replace(source, task=save_task(replace(small_task(), ood={}), tmp_path / "task"))
+    fewer = Origin.at(source.model, save_task(replace(small_task(), ood={}), tmp_path / "task"), source.checkpoint)
     places = [{job.directory.name for job in jobs(each, tmp_path)} for each in (source, earlier, fewer)]
     assert all(not one & other for one, other in itertools.combinations(places, 2))
 
 
-def test_a_source_that_changed_since_it_was_planned_fails_with_the_reason(source: Source, tmp_path: Path) -> None:
+def test_a_source_that_changed_since_it_was_planned_fails_with_the_reason(source: Origin, tmp_path: Path) -> None:
     assert source.checkpoint is not None
     copy = tmp_path / "step-000004.safetensors"
     shutil.copy(source.checkpoint.path, copy)
-    board = planned(replace(source, checkpoint=replace(source.checkpoint, path=copy)), tmp_path)
+    board = planned(source.with_checkpoint(replace(source.checkpoint, path=copy)), tmp_path)
     shutil.copy(source.checkpoint.path.with_name("step-000002.safetensors"), copy)
     work(board.run.path)
     assert states(board) == ["failed"] * 4
-    assert "was changed since the job was planned" in board.states()[0].reason
+    assert "step-000004.safetensors was changed since: its weights had SHA-256" in board.states()[0].reason
 
 
 def test_a_failure_is_recorded_the_others_go_on_and_it_is_retried_on_request(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     do = PruneJob.do
 
@@ -186,7 +186,7 @@ def test_a_class_of_jobs_that_is_not_there_is_named(name: str | None, message: s
         job_of({"job": name}, tmp_path)
 
 
-def test_a_damaged_result_is_reported_and_the_others_go_on(source: Source, tmp_path: Path, caplog: Any) -> None:
+def test_a_damaged_result_is_reported_and_the_others_go_on(source: Origin, tmp_path: Path, caplog: Any) -> None:
     board = planned(source, tmp_path)
     first = board.read(board.names[0])
     work(board.run.path)
@@ -199,7 +199,7 @@ def test_a_damaged_result_is_reported_and_the_others_go_on(source: Source, tmp_p
     assert "seed-42.safetensors" in caplog.text
 
 
-def test_a_damaged_run_directory_fails_its_jobs_alone(source: Source, tmp_path: Path) -> None:
+def test_a_damaged_run_directory_fails_its_jobs_alone(source: Origin, tmp_path: Path) -> None:
     board = planned(source, tmp_path)
     directory = board.read(board.names[0]).directory
     directory.mkdir()
@@ -213,7 +213,7 @@ def test_a_damaged_run_directory_fails_its_jobs_alone(source: Source, tmp_path: 
     assert "run.json" in board.table()["reason"].iloc[3]
 
 
-def test_running_jobs_are_told_from_those_of_the_dead(source: Source, tmp_path: Path) -> None:
+def test_running_jobs_are_told_from_those_of_the_dead(source: Origin, tmp_path: Path) -> None:
     board = planned(source, tmp_path)
     alive, dead, elsewhere, silent = (board.job(name).file("running", "json") for name in board.names)
     host = os.uname().nodename
@@ -228,7 +228,7 @@ def test_running_jobs_are_told_from_those_of_the_dead(source: Source, tmp_path: 
     assert states(board) == ["running", "to do", "running", "to do"]
 
 
-def test_a_job_that_is_locked_is_left_to_its_worker(source: Source, tmp_path: Path) -> None:
+def test_a_job_that_is_locked_is_left_to_its_worker(source: Origin, tmp_path: Path) -> None:
     board = planned(source, tmp_path)
     with board.job(board.names[0]).locked():
         work(board.run.path)
@@ -238,7 +238,7 @@ def test_a_job_that_is_locked_is_left_to_its_worker(source: Source, tmp_path: Pa
 
 
 def test_a_seed_that_somebody_else_trains_is_waited_for(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work(planned(source, tmp_path).run.path)
     board = planned(source, tmp_path, replace(SWEEP, seeds=(44,)), "another")
@@ -256,7 +256,7 @@ def test_a_seed_that_somebody_else_trains_is_waited_for(
     assert states(board) == ["done", "done"]
 
 
-def test_a_planned_sweep_stays_as_it_was_planned(source: Source, tmp_path: Path) -> None:
+def test_a_planned_sweep_stays_as_it_was_planned(source: Origin, tmp_path: Path) -> None:
     board = planned(source, tmp_path)
     spec = SWEEP.spec([source], tmp_path)
     again = Board.create(tmp_path / "sweep", spec, plan(replace(SWEEP, seeds_per_job=2), [source], tmp_path, 1))
@@ -269,7 +269,7 @@ def test_a_planned_sweep_stays_as_it_was_planned(source: Source, tmp_path: Path)
         Board.create(tmp_path / "empty", {}, [])
 
 
-def test_jobs_in_one_call_end_in_an_error_that_names_them(source: Source, tmp_path: Path) -> None:
+def test_jobs_in_one_call_end_in_an_error_that_names_them(source: Origin, tmp_path: Path) -> None:
     (job, *_) = jobs(source, tmp_path)
     bad = replace(job, means=tmp_path / "file")
     (tmp_path / "file").write_text("not a directory")

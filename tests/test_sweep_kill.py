@@ -19,8 +19,9 @@ import pytest
 import torch
 
 from hc_lens.atomic import read_tensors
+from hc_lens.origin import Origin
 from hc_lens.pruning.training import STRETCH, GateTraining
-from hc_lens.sweep import Board, Pool, Source, require_done, sweep_results
+from hc_lens.sweep import Board, Pool, require_done, sweep_results
 from hc_lens.sweep.board import worker_of
 from hc_lens.sweep.worker import work
 from tests.sweeping import LONG, SWEEP, finetuned_source, jobs, planned
@@ -33,7 +34,7 @@ _FORKS.set_forkserver_preload(["hc_lens.sweep.worker", "hc_lens.models.classifie
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Origin:
     return finetuned_source(tmp_path_factory.mktemp("finetuned"))
 
 
@@ -68,7 +69,7 @@ def bits(board: Board) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(source: Source, tmp_path_factory: pytest.TempPathFactory) -> tuple[Board, float]:
+def undisturbed(source: Origin, tmp_path_factory: pytest.TempPathFactory) -> tuple[Board, float]:
     """A sweep that nothing happened to, and how many seconds it took here and now."""
     root = tmp_path_factory.mktemp("undisturbed")
     board = planned(source, root, LONG)
@@ -81,7 +82,7 @@ def undisturbed(source: Source, tmp_path_factory: pytest.TempPathFactory) -> tup
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_a_sweep_killed_at_random_ends_with_the_same_bits(
-    source: Source, undisturbed: tuple[Board, float], tmp_path: Path, seed: int
+    source: Origin, undisturbed: tuple[Board, float], tmp_path: Path, seed: int
 ) -> None:
     board, log, dice = planned(source, tmp_path, LONG), tmp_path / "steps.log", random.Random(seed)
     log.touch()
@@ -117,7 +118,7 @@ def _require_little_lost(log: Path, kills: int) -> None:
         assert len(pids) == len(set(pids)), "one process after the other, never in turn"
 
 
-def test_two_workers_share_a_sweep_and_do_nothing_twice(source: Source, tmp_path: Path) -> None:
+def test_two_workers_share_a_sweep_and_do_nothing_twice(source: Origin, tmp_path: Path) -> None:
     board, log = planned(source, tmp_path, SWEEP), tmp_path / "steps.log"
     workers = [start(board.run.path, log) for _ in range(2)]
     for each in workers:
@@ -130,7 +131,7 @@ def test_two_workers_share_a_sweep_and_do_nothing_twice(source: Source, tmp_path
 
 @pytest.mark.slow
 def test_the_pool_replaces_a_worker_that_is_killed_and_records_its_job(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = planned(source, tmp_path, LONG)
     killed: list[int] = []
@@ -153,7 +154,7 @@ def test_the_pool_replaces_a_worker_that_is_killed_and_records_its_job(
 
 
 @pytest.mark.slow
-def test_workers_end_with_the_process_that_started_them(source: Source, tmp_path: Path) -> None:
+def test_workers_end_with_the_process_that_started_them(source: Origin, tmp_path: Path) -> None:
     board = planned(source, tmp_path, LONG)
     parent = _FORKS.Process(target=_pool, args=(board.run.path,))
     parent.start()
@@ -172,7 +173,7 @@ def _pool(directory: Path) -> None:
     Pool(workers=2, device="cpu").run(Board.open(directory))
 
 
-def test_a_full_disk_is_reported(source: Source, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(source: Origin, tmp_path: Path) -> None:
     """Results on a real file system of two megabytes, where this machine lets one be mounted."""
     small = tmp_path / "small"
     small.mkdir()

@@ -20,14 +20,14 @@ import tyro
 from experiments.bench.timing import interleaved, medians, ratio, report, rounded
 from experiments.bench.workloads import Workload
 from hc_lens.data import Task, synthetic_nli
-from hc_lens.data.stored import save_task
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
+from hc_lens.origin import Origin
 from hc_lens.pruning import prune
 from hc_lens.stages import Measuring
 from hc_lens.study import DEMO, embedded_model, finetune_study
-from hc_lens.sweep import Board, Pool, Source, SweepConfig, chosen_checkpoints, plan, require_done
+from hc_lens.sweep import Board, Pool, SweepConfig, chosen_checkpoints, plan, require_done
 from hc_lens.sweep.worker import work
 from hc_lens.train import TrainConfig
 
@@ -43,7 +43,7 @@ def config(steps: int, seeds: int) -> SweepConfig:
 class Engine:
     """The jobs of a new sweep, done by one worker in this process."""
 
-    def __init__(self, source: Source, root: Path, sweep: SweepConfig) -> None:
+    def __init__(self, source: Origin, root: Path, sweep: SweepConfig) -> None:
         self.examples, self.source, self.root, self.sweep = len(sweep.seeds), source, root, sweep
         self.stores = itertools.count()
 
@@ -89,7 +89,7 @@ def measure(steps: int, seeds: int, rounds: int, planned: int, *, quick: bool = 
         root = Path(folder)
         train = TrainConfig(steps=10, batch_size=16, warmup_steps=1, max_length=32, checkpoint_every=10)
         finetuned = finetune_study(embedded_model(), task, train, root, rows=4, precision="fp32")
-        source = Source(finetuned / "model", save_task(task, root / "task"), chosen_checkpoints(finetuned)[-1])
+        source = Origin.at(finetuned / "model", finetuned / "task", chosen_checkpoints(finetuned)[-1])
         sweep = config(steps, seeds)
         engine, bare = Engine(source, root, sweep), Bare(source.load(torch.device("cpu"))[0], task, sweep)
         workloads: dict[str, Workload] = {"engine": engine, "bare": bare}

@@ -9,7 +9,7 @@ import tyro
 from hc_lens.cli import output
 from hc_lens.cli.heads import chosen_heads
 from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
-from hc_lens.cli.origin import Origin
+from hc_lens.cli.origin import model_and_task
 from hc_lens.cli.together import Asked, Together, measure
 from hc_lens.stages import ablate_into, open_pruned
 from hc_lens.stages.rows import Rows
@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> None:
     device = device_of_name(args.common.device)
     pruned = open_pruned(args.run)
     heads = chosen_heads(pruned, args.heads)
-    model, task = Origin.of(pruned.run).load(device)
+    model, task = model_and_task(pruned.run, device)
     pruned.means.require_model(model)
     name = "chosen heads" if args.heads else "core"
     tables = ablate_into(

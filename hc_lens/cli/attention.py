@@ -11,7 +11,7 @@ from hc_lens.analysis.profiles import FACTOR, MINIMUM
 from hc_lens.cli import output
 from hc_lens.cli.heads import chosen_heads
 from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
-from hc_lens.cli.origin import Origin
+from hc_lens.cli.origin import model_and_task
 from hc_lens.data import Task
 from hc_lens.data.words import Matching
 from hc_lens.figures import PROFILES, attention_dots, attention_map, head_profiles
@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> None:
     device = device_of_name(args.common.device)
     pruned = open_pruned(args.run)
     heads = chosen_heads(pruned, args.heads)
-    model, task = Origin.of(pruned.run).load(device)
+    model, task = model_and_task(pruned.run, device)
     pruned.means.require_model(model)
     if unknown := [case for case in args.case if case not in task.cases]:
         raise ValueError(f"--case {unknown[0]}: the task has the cases {', '.join(task.cases)}")

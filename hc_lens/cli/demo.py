@@ -10,9 +10,8 @@ from hc_lens.cli import output
 from hc_lens.cli.core import headline as core_headline
 from hc_lens.cli.finetune import with_steps
 from hc_lens.cli.options import Common, PoolChoice, Seeds, TaskChoice, device_of_name, parse
-from hc_lens.cli.origin import Origin
 from hc_lens.cli.prune import with_steps as with_pruning_steps
-from hc_lens.runs import Run, digest
+from hc_lens.runs import digest
 from hc_lens.stages import evaluation_of
 from hc_lens.study import DEMO, StudyConfig, embedded_model, run_study
 
@@ -50,9 +49,6 @@ def main(words: Sequence[str]) -> None:
     output.say(f"demo in {out}, on {device}; a second call goes on where this one stops")
     task = choice.load()
     study = run_study(embedded_model(args.seed).to(device), task, config, out, pool=pool)
-    finetuned = out / "finetune"
-    for run in (Run.open(finetuned), *(pruned.run for pruned in study.pruned)):
-        Origin(str(finetuned / "model"), choice, finetuned).store(run)
     for pruned in study.pruned:
         cases = output.by_case(evaluation_of(pruned))
         output.table(cases, f"accuracy by case, {len(pruned.subnetworks)} subnetworks at sparsity {pruned.config.sparsity:g}")

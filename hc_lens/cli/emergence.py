@@ -12,7 +12,7 @@ from hc_lens.analysis import Core, Emergence, Onset, core_emergence, onset, whol
 from hc_lens.cli import output
 from hc_lens.cli.grid import PruneChoice, checkpoints_of, keep_figure
 from hc_lens.cli.options import Common, TaskChoice, parse
-from hc_lens.cli.origin import Origin
+from hc_lens.cli.origin import Start
 from hc_lens.figures import core_entry, emergence_curves
 from hc_lens.runs import digest
 from hc_lens.stages import core_of, open_pruned
@@ -96,7 +96,7 @@ def _chosen(args: Arguments) -> list[Checkpoint]:
 def _pruned(args: Arguments, chosen: Sequence[Checkpoint]) -> tuple[Path, list[AtCheckpoint]]:
     choice = args.pruning
     pool, config = choice.pool.on(args.common.device), choice.config(args.sparsity)
-    task = Origin.find(args.finetuned, TaskChoice()).task.load()
+    task = Start.find(args.finetuned, TaskChoice()).task
     steps = [checkpoint.step for checkpoint in chosen]
     recipe = {
         "model": args.finetuned,

@@ -8,7 +8,7 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.options import Computing, RunPaths, at_least_one, device_of_name, parse
-from hc_lens.cli.origin import Origin
+from hc_lens.cli.origin import model_and_task
 from hc_lens.stages import evaluate_into, open_pruned
 
 
@@ -34,7 +34,7 @@ def main(words: Sequence[str]) -> None:
     tables: list[pd.DataFrame] = []
     for path in at_least_one(args.runs, "evaluate"):
         pruned = open_pruned(path)
-        model, task = Origin.of(pruned.run).load(device)
+        model, task = model_and_task(pruned.run, device)
         pruned.means.require_model(model)
         table = evaluate_into(pruned, model, task, max_rows=args.max_rows, batch_size=args.batch_size, seed=args.seed)
         tables.append(table.assign(run=str(path)))

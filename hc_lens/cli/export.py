@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hc_lens.cli import output
 from hc_lens.cli.options import RunPath, device_of_name, parse
-from hc_lens.cli.origin import Origin
+from hc_lens.cli.origin import classifier_of
 from hc_lens.stages import open_pruned
 from hc_lens.subnetwork import Format
 
@@ -39,6 +39,6 @@ def main(words: Sequence[str]) -> None:
     args = parse(Arguments, "export", words)
     pruned = open_pruned(args.run, seeds=[args.seed])
     (sub,) = pruned.subnetworks
-    sub.export(args.out, Origin.of(pruned.run).load_classifier(device_of_name(args.device)), format=args.format)
+    sub.export(args.out, classifier_of(pruned.run, device_of_name(args.device)), format=args.format)
     stay = f"{len(sub.heads)} of {sub.n_layers * sub.n_heads} heads and {len(sub.mlps)} of {sub.n_layers} MLPs stay"
     output.headline(args.out, f"seed {args.seed}: {stay}; {_OPENS[args.format]}")

@@ -10,11 +10,10 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.options import Common, TaskChoice, device_of_name, parse, peek
-from hc_lens.cli.origin import Origin
 from hc_lens.data import Task
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier, load_model, minilm_directory
-from hc_lens.runs import Run, digest
+from hc_lens.runs import digest
 from hc_lens.study import DEMO, embedded_model
 from hc_lens.train import TrainConfig, evaluations, finetune
 
@@ -63,9 +62,6 @@ def main(words: Sequence[str]) -> None:
         directory,
         evaluate=lambda m, t: evaluate(m, t, max_rows=args.eval_rows, max_length=args.training.max_length, trained=False),
     )
-    run = Run.open(directory)
-    model.save_pretrained(directory / "model")
-    Origin(str(directory / "model"), args.task, directory).store(run)
     table = evaluations(directory)
     output.table(output.last_checkpoint(table), "accuracy of the fine-tuned model")
     output.headline(directory, output.training_headline(table))

@@ -11,7 +11,7 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.options import Common, PoolChoice, Seeds, TaskChoice
-from hc_lens.cli.origin import Origin
+from hc_lens.cli.origin import Start
 from hc_lens.cli.prune import with_steps
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import atomic_path, digest
@@ -112,7 +112,7 @@ def prune_grid(command: str, finetuned: str, chosen: Sequence[Checkpoint], choic
     pool = choice.pool.on(common.device)
     sparsities = choice.ascending()
     configs = [choice.config(sparsity) for sparsity in sparsities]
-    task = Origin.find(finetuned, TaskChoice()).task.load()
+    task = Start.find(finetuned, TaskChoice()).task
     recipe = {
         "model": finetuned,
         "steps": [checkpoint.step for checkpoint in chosen],

@@ -9,7 +9,7 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse, peek
-from hc_lens.cli.origin import Origin
+from hc_lens.cli.origin import Start
 from hc_lens.means import Ablation
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import digest
@@ -42,8 +42,8 @@ def main(words: Sequence[str]) -> None:
     if not args.model:
         raise ValueError("no MODEL given: name a fine-tuning run, a model directory or a hub name (see hc-lens prune --help)")
     device = device_of_name(args.common.device)
-    origin = Origin.find(args.model, args.task)
-    model, task = origin.load(device)
+    start = Start.find(args.model, args.task)
+    model, task = start.load_classifier(device), start.task
     rows, length = args.means_rows, args.pruning.max_length
     stand_ins = means_spec(model, task.train, rows=rows, max_length=length, kind=args.ablation)
     recipe = {"means": stand_ins, "task": task.fingerprint, "config": args.pruning.as_dict(), "seeds": list(args.seeds)}
@@ -51,8 +51,8 @@ def main(words: Sequence[str]) -> None:
     output.say(f"pruning {args.model} to {args.pruning.sparsity:g} sparsity with {len(args.seeds)} seeds, on {device}")
     place = directory.parent / f"means-{digest(stand_ins)[:12]}"
     means = means_into(place, model, task.train, rows=rows, max_length=length, kind=args.ablation)
-    pruned = prune_into(directory, model, task.train, means, args.pruning, args.seeds)
-    origin.store(pruned.run)
+    origin = start.origin(directory.parent)
+    pruned = prune_into(directory, model, task.train, means, args.pruning, args.seeds, origin=origin)
     for text in pruned.warnings:
         output.say(f"warning: {text}")
     heads = [len(sub.heads) for sub in pruned.subnetworks]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hc_lens.cli import output
 from hc_lens.cli.options import RunPaths, at_least_one, parse
-from hc_lens.cli.origin import Origin
+from hc_lens.cli.origin import finetuned_of
 from hc_lens.report import headline, read, write_report
 from hc_lens.stages import open_pruned, report_inputs
 
@@ -29,8 +29,6 @@ def main(words: Sequence[str]) -> None:
     """Write the report."""
     args = parse(Arguments, "report", words)
     pruned = [open_pruned(path) for path in at_least_one(args.runs, "report")]
-    first = pruned[0].run
-    finetuned = Origin.of(first).finetuned if first.file("origin", "json").exists() else None
-    inputs = report_inputs(pruned, title=args.title, finetuned=finetuned)
+    inputs = report_inputs(pruned, title=args.title, finetuned=finetuned_of(pruned[0].run))
     page = write_report(inputs, args.out or args.runs[0])
     output.headline(page, headline(read(inputs)))

@@ -11,14 +11,12 @@ import tyro
 from hc_lens.cli import output
 from hc_lens.cli.grid import GridChoice
 from hc_lens.cli.options import Common, TaskChoice, parse
-from hc_lens.cli.origin import Origin
-from hc_lens.data.stored import save_task
+from hc_lens.cli.origin import Start
+from hc_lens.origin import Origin
 from hc_lens.runs import Run, digest
 from hc_lens.sweep import (
     Board,
     JobState,
-    PruneJob,
-    Source,
     SweepConfig,
     chosen_checkpoints,
     plan,
@@ -109,36 +107,23 @@ def _planned(args: Arguments, workers: int) -> Board:
     return Board.create(directory, spec, plan(config, sources, store, workers))
 
 
-def _sources(finetuned: Path, args: Arguments, store: Path) -> list[Source]:
+def _sources(finetuned: Path, args: Arguments, store: Path) -> list[Origin]:
     """The checkpoints of one fine-tuning run, with its task."""
     chosen = chosen_checkpoints(finetuned, args.steps or None)
     chosen = chosen if args.steps or args.all_checkpoints else chosen[-1:]
-    task = Origin.find(str(finetuned), TaskChoice()).task.load()
-    place = save_task(task, store / f"task-{task.fingerprint[:12]}")
-    return [Source(finetuned / "model", place, checkpoint) for checkpoint in chosen]
+    origin = Start.find(str(finetuned), TaskChoice()).origin(store)
+    return [origin.with_checkpoint(checkpoint) for checkpoint in chosen]
 
 
 def _show(board: Board) -> None:
     """Where the jobs stand, and what those that are done have found."""
     states = board.states()
-    _store_origins(board, states)
     output.table(board.table(), "jobs")
     results = sweep_results(board)
     if not results.empty:
         output.keep(results, board.run.path, "results")
         output.table(_means(results), "mean accuracy over cases and seeds")
     output.headline(board.run.path, _headline(states))
-
-
-def _store_origins(board: Board, states: Sequence[JobState]) -> None:
-    """Let other commands read the runs that pruned a final model: they find model and task by the origin beside a run."""
-    for job in (board.read(state.name) for state in states if state.state == "done"):
-        if not isinstance(job, PruneJob):
-            continue
-        run, finetuned = Run.open(job.directory), job.source.model.parent
-        final = chosen_checkpoints(finetuned)[-1] == job.source.checkpoint
-        if final and run.kind == "prune" and not run.file("origin", "json").exists():
-            Origin.find(str(finetuned), TaskChoice()).store(run)
 
 
 def _means(results: pd.DataFrame) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from hc_lens.data.datafile import DataFile
 from hc_lens.data.files import NLI_COLUMNS, Columns, read_pairs
 from hc_lens.data.nli import NLI_LABELS, hans, mnli
 from hc_lens.data.paraphrase import paws_qqp, qqp
@@ -68,7 +69,15 @@ def load_task(
         task = Task(_stem(path), train.label_names, train, {in_domain.name: in_domain}, _cases(ood, train.label_names, read))
     else:
         raise ValueError(f"no task {name!r}: give a name ({', '.join(TASK_NAMES)}) or the path of an existing file of pairs")
-    return task if limit is None else limited(task, seed, train=limit, in_domain=limit, ood=limit)
+    task = task if limit is None else limited(task, seed, train=limit, in_domain=limit, ood=limit)
+    return replace(task, files=_files(name, validation, ood))
+
+
+def _files(name: str, validation: Path | str | None, ood: Ood | None) -> tuple[DataFile, ...]:
+    """The files among what a task is made of, as they are now."""
+    cases = ood.values() if isinstance(ood, Mapping) else [] if ood in (None, "hans") else [ood]
+    named = [name if name not in TASK_NAMES else None, validation, *cases]
+    return tuple(DataFile.of(path) for path in dict.fromkeys(str(each) for each in named if each is not None))
 
 
 def _cases(ood: Ood | None, labels: tuple[str, ...], read: Callable[..., Split]) -> dict[str, Split]:

@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from hc_lens.data.datafile import DataFile
 from hc_lens.limits import require_different
 
 _SEPARATORS = {"\x1b": "\x1bb", "\x1e": "\x1be", "\x1f": "\x1bf"}
@@ -73,7 +74,8 @@ class Task:
     """Training pairs, in-domain splits and out-of-domain cases that share one label map.
 
     `labels` are the task's classes, in the order that `train.labels` and every `collapse` refer to. `in_domain` and `ood` map a
-    case's name to its split; names are unique over both.
+    case's name to its split; names are unique over both. `files` are those that the rows were read from, if any; the same rows
+    of other files are the same task.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Task:
     train: Split
     in_domain: Mapping[str, Split]
     ood: Mapping[str, Split]
+    files: tuple[DataFile, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.train.label_names != self.labels:
@@ -108,6 +111,11 @@ class Task:
         for name, split in (("train", self.train), *self.cases.items()):
             digest.update(f"{_escaped(name)}\x1f{split.fingerprint}\x1e".encode())
         return digest.hexdigest()
+
+    @property
+    def changed_files(self) -> list[str]:
+        """What has changed of the files that the rows were read from, a sentence each; files that are gone are not told."""
+        return [change for file in self.files if (change := file.change) is not None]
 
     def group(self, case: str) -> str:
         """`"ID"` or `"OOD"`."""

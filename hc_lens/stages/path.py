@@ -12,6 +12,7 @@ import pandas as pd
 from hc_lens.forward import Inputs, inputs_of
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
+from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
 from hc_lens.pruning.path import cut_steps, require_grid
 from hc_lens.pruning.trained import TrainedGates
@@ -53,6 +54,7 @@ def prune_path_into(
     seeds: Sequence[int],
     *,
     every: float = 30.0,
+    origin: Origin | None = None,
 ) -> PrunedPath:
     """Prune along the grid with every seed that the directory does not hold yet; resumes and grows as `prune_into` does.
 
@@ -70,6 +72,8 @@ def prune_path_into(
         "means": means.digest,
     }
     run = Run.at(directory, "prune-path", spec)
+    if origin is not None:
+        origin.store(run)
     steps = cut_steps(config, grid)
 
     def keep(trained: TrainedGates, places: Sequence[int]) -> None:

@@ -15,6 +15,7 @@ import pandas as pd
 from hc_lens.forward import Inputs, inputs_of
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
+from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
 from hc_lens.pruning.trained import TrainedGates
 from hc_lens.runs import Run, RunError
@@ -62,11 +63,13 @@ def prune_into(
     seeds: Sequence[int],
     *,
     every: float = 30.0,
+    origin: Origin | None = None,
 ) -> Pruned:
     """Prune with every seed that the directory does not hold yet, keeping each group of seeds as soon as it is trained.
 
     Gates in training are kept `every` so many seconds, and a killed call goes on from them. A directory takes further seeds at
-    any time; several processes may train different seeds of it. The result is of these seeds, whatever else it holds.
+    any time; several processes may train different seeds of it. The result is of these seeds, whatever else it holds. `origin`
+    says where model and task lie, so that commands and later calls need only the directory.
 
     Raises:
         RunError: if the directory holds another run, or another process trains one of the seeds.
@@ -75,6 +78,8 @@ def prune_into(
     encoded = inputs_of(model, data, config.max_length)
     spec = {"config": config.as_dict(), "model": means.model, "data": encoded.fingerprint, "means": means.digest}
     run = Run.at(directory, "prune", spec)
+    if origin is not None:
+        origin.store(run)
     device = device_name(model)
 
     def keep(trained: TrainedGates, places: Sequence[int]) -> None:

@@ -16,7 +16,6 @@ from hc_lens.sweep.pool import Pool
 from hc_lens.sweep.prune_job import PruneJob, split
 from hc_lens.sweep.results import sweep_results
 from hc_lens.sweep.run import SweepError, require_done, run_jobs
-from hc_lens.sweep.source import Source
 
 __all__ = [
     "AtCheckpoint",
@@ -26,7 +25,6 @@ __all__ = [
     "PathAtCheckpoint",
     "Pool",
     "PruneJob",
-    "Source",
     "SweepConfig",
     "SweepError",
     "chosen_checkpoints",

@@ -8,13 +8,14 @@ import pandas as pd
 
 from hc_lens.data.stored import save_task
 from hc_lens.data.task import Task
+from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
+from hc_lens.runs import Run, RunError
 from hc_lens.stages import Measuring, Pruned, PrunedPath, evaluation_of, open_path, open_pruned, pruned_evaluation
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.sweep.pool import Pool
 from hc_lens.sweep.prune_job import PruneJob, split
 from hc_lens.sweep.run import run_jobs
-from hc_lens.sweep.source import Source
 from hc_lens.train import Checkpoint, checkpoints
 
 
@@ -68,9 +69,9 @@ def prune_checkpoints_into(
         SweepError: if a job failed, naming it and the reason.
     """
     how, pool = measuring or Measuring(), pool or Pool()
-    tasks = save_task(task, out / "task")
+    sources = _sources(chosen, task, out)
     jobs = [
-        PruneJob(_source(checkpoint, tasks), at / f"prune-{config.sparsity:g}", at / "means", config, group, how)
+        PruneJob(sources[checkpoint], at / f"prune-{config.sparsity:g}", at / "means", config, group, how)
         for checkpoint in chosen
         for at in [_place(out, checkpoint)]
         for config in configs
@@ -102,9 +103,9 @@ def path_checkpoints_into(
         SweepError: if a job failed, naming it and the reason.
     """
     how, pool = measuring or Measuring(), pool or Pool()
-    tasks = save_task(task, out / "task")
+    sources = _sources(chosen, task, out)
     jobs = [
-        PruneJob(_source(checkpoint, tasks), at / "prune-path", at / "means", config, group, how, tuple(grid))
+        PruneJob(sources[checkpoint], at / "prune-path", at / "means", config, group, how, tuple(grid))
         for checkpoint in chosen
         for at in [_place(out, checkpoint)]
         for group in split(seeds, len(chosen), pool.wanted)
@@ -124,8 +125,20 @@ def subnetworks_by_step(found: Sequence[AtCheckpoint]) -> dict[int, list[Subnetw
     return {each.step: [sub for run in each.pruned for sub in run.subnetworks] for each in found}
 
 
-def _source(checkpoint: Checkpoint, task: Path) -> Source:
-    return Source(checkpoint.finetuned / "model", task, checkpoint)
+def _sources(chosen: Sequence[Checkpoint], task: Task, out: Path) -> dict[Checkpoint, Origin]:
+    """The checkpoints with these rows, which are kept in `out` unless the fine-tuning run keeps the same."""
+    return {checkpoint: _finetuned(checkpoint, task, out).with_checkpoint(checkpoint) for checkpoint in chosen}
+
+
+def _finetuned(checkpoint: Checkpoint, task: Task, out: Path) -> Origin:
+    try:
+        origin = Origin.of(Run.open(checkpoint.finetuned))
+        if origin.rows == task.fingerprint:
+            return origin
+    except RunError:  # of an earlier version
+        pass
+    place = save_task(task, out / "task")
+    return Origin.at(checkpoint.finetuned / "model", place, finetuned=checkpoint.finetuned)
 
 
 def _place(out: Path, checkpoint: Checkpoint) -> Path:

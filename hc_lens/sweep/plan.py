@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import digest
 from hc_lens.stages import Measuring
 from hc_lens.sweep.prune_job import PruneJob, split
-from hc_lens.sweep.source import Source
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class SweepConfig:
         if self.seeds_per_job is not None and self.seeds_per_job < 1:
             raise ValueError(f"seeds_per_job: must be at least 1, got {self.seeds_per_job}")
 
-    def spec(self, sources: Sequence[Source], base: Path) -> dict[str, object]:
+    def spec(self, sources: Sequence[Origin], base: Path) -> dict[str, object]:
         """The whole sweep as JSON, with places relative to `base`."""
         return {
-            "sources": [source.spec(base) for source in sources],
+            "sources": [source.as_json(base) for source in sources],
             "configs": [config.as_dict() for config in self.configs],
             "grid": None if self.grid is None else list(self.grid),
             "seeds": list(self.seeds),
@@ -45,7 +45,7 @@ class SweepConfig:
         }
 
 
-def plan(config: SweepConfig, sources: Sequence[Source], store: Path, workers: int) -> list[PruneJob]:
+def plan(config: SweepConfig, sources: Sequence[Origin], store: Path, workers: int) -> list[PruneJob]:
     """The jobs of a sweep, in the order of sources, sparsities and seeds.
 
     Results lie in `store`, in directories named by the digest of weights, rows and configuration: what another sweep has
@@ -73,7 +73,7 @@ def plan(config: SweepConfig, sources: Sequence[Source], store: Path, workers: i
     ]
 
 
-def _means(source: Source, config: SweepConfig, prune: PruneConfig) -> dict[str, object]:
+def _means(source: Origin, config: SweepConfig, prune: PruneConfig) -> dict[str, object]:
     """What decides the stand-ins."""
     return {
         "weights": source.weights,
@@ -83,7 +83,7 @@ def _means(source: Source, config: SweepConfig, prune: PruneConfig) -> dict[str,
     }
 
 
-def _pruning(source: Source, config: SweepConfig, prune: PruneConfig) -> dict[str, object]:
+def _pruning(source: Origin, config: SweepConfig, prune: PruneConfig) -> dict[str, object]:
     """What decides a subnetwork, besides its seed."""
     grid = None if config.grid is None else list(config.grid)
     return {"means": _means(source, config, prune), "config": prune.as_dict(), "grid": grid}

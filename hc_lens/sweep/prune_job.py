@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +11,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from hc_lens.data.task import Task
+from hc_lens.models import Classifier
+from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
 from hc_lens.stages import (
     Measuring,
@@ -23,7 +27,6 @@ from hc_lens.stages import (
     prune_into,
     prune_path_into,
 )
-from hc_lens.sweep.source import Source
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class PruneJob:
         grid: sparsities to cut at along one run with a rising target; None for one run at `config.sparsity`.
     """
 
-    source: Source
+    source: Origin
     directory: Path
     means: Path
     config: PruneConfig
@@ -50,7 +53,7 @@ class PruneJob:
         at = f"{self.config.sparsity:g}" if self.grid is None else f"{self.grid[0]:g}..{self.grid[-1]:g}"
         seeds = str(self.seeds[0]) if len(self.seeds) == 1 else f"{self.seeds[0]}..{self.seeds[-1]}"
         step = "" if self.source.step is None else f", step {self.source.step}"
-        return f"{self.source.model.parent.name}{step}, sparsity {at}, seed {seeds}"
+        return f"{Path(self.source.model).parent.name}{step}, sparsity {at}, seed {seeds}"
 
     def do(self, device: torch.device, *, every: float = 30.0) -> None:
         """Collect means, train, evaluate: whatever of it is not there yet.
@@ -59,14 +62,16 @@ class PruneJob:
             BusyError: if another process trains one of the seeds.
             Exception: whatever goes wrong in one of the steps.
         """
-        model, task = self.source.load(device)
+        model, task = _loaded(self.source, device)
         length = self.config.max_length
         means = means_into(self.means, model, task.train, rows=self.measuring.means_rows, max_length=length)
         run: Pruned | PrunedPath
         if self.grid is None:
-            run = prune_into(self.directory, model, task.train, means, self.config, self.seeds, every=every)
+            run = prune_into(self.directory, model, task.train, means, self.config, self.seeds, every=every, origin=self.source)
         else:
-            run = prune_path_into(self.directory, model, task.train, means, self.config, self.grid, self.seeds, every=every)
+            run = prune_path_into(
+                self.directory, model, task.train, means, self.config, self.grid, self.seeds, every=every, origin=self.source
+            )
         evaluate_into(
             run,
             model,
@@ -97,7 +102,7 @@ class PruneJob:
     def spec(self, base: Path) -> dict[str, object]:
         """The job as JSON, with places relative to `base`."""
         return {
-            "source": self.source.spec(base),
+            "source": self.source.as_json(base),
             "directory": os.path.relpath(self.directory, base),
             "means": os.path.relpath(self.means, base),
             "config": self.config.as_dict(),
@@ -111,11 +116,11 @@ class PruneJob:
         """The job that `spec` describes.
 
         Raises:
-            RunError: if its source is not what it was.
+            KeyError, TypeError: for anything else.
         """
         grid = cast("list[float] | None", spec["grid"])
         return cls(
-            source=Source.from_spec(cast("dict[str, object]", spec["source"]), base),
+            source=Origin.from_json(cast("dict[str, object]", spec["source"]), base),
             directory=Path(os.path.normpath(base / cast(str, spec["directory"]))),
             means=Path(os.path.normpath(base / cast(str, spec["means"]))),
             config=PruneConfig(**cast("dict[str, Any]", spec["config"])),
@@ -123,6 +128,12 @@ class PruneJob:
             measuring=Measuring(**cast("dict[str, Any]", spec["measuring"])),
             grid=None if grid is None else tuple(grid),
         )
+
+
+@lru_cache(maxsize=1)
+def _loaded(source: Origin, device: torch.device) -> tuple[Classifier, Task]:
+    """Kept in the process for the next job of the same source."""
+    return source.load(device)
 
 
 def split(seeds: Sequence[int], jobs: int, workers: int) -> list[tuple[int, ...]]:

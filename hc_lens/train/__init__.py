@@ -1,6 +1,6 @@
 """Fine-tuning a classifier on a task: checkpoints, each evaluated, and bit-equal resumption."""
 
-from hc_lens.train.checkpoints import Checkpoint as Checkpoint
+from hc_lens.origin import Checkpoint as Checkpoint
 from hc_lens.train.checkpoints import checkpoints as checkpoints
 from hc_lens.train.checkpoints import evaluations as evaluations
 from hc_lens.train.config import TrainConfig as TrainConfig

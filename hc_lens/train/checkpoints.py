@@ -1,6 +1,5 @@
 """What fine-tuning leaves on disk: weights at every checkpoint, and the one state that goes on from the newest."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -9,33 +8,12 @@ import torch
 from torch import Tensor
 from transformer_lens import HookedRootModule
 
-from hc_lens.atomic import read_tensors
+from hc_lens.data.stored import save_task
+from hc_lens.data.task import Task
 from hc_lens.forward import device_of
+from hc_lens.models import Classifier
+from hc_lens.origin import Checkpoint, Origin
 from hc_lens.runs import Run, RunError
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A model's weights after `step` updates, in TransformerLens's names, as safetensors."""
-
-    step: int
-    path: Path
-
-    @property
-    def finetuned(self) -> Path:
-        """The fine-tuning run it is of."""
-        return self.path.parents[1]
-
-    def load_into(self, model: HookedRootModule) -> None:
-        """Give `model` these weights.
-
-        Raises:
-            RunError: if the file is missing, damaged, or of another architecture.
-        """
-        try:
-            model.load_state_dict(read_tensors(self.path))
-        except RuntimeError as error:
-            raise RunError(f"{self.path} is not of this model ({type(model).__name__}): {error}") from error
 
 
 def checkpoints(directory: Path) -> list[Checkpoint]:
@@ -66,6 +44,29 @@ def _open(directory: Path) -> Run:
     if run.kind != "finetune":
         raise RunError(f"{directory} holds a {run.kind!r} run, not a fine-tuning run")
     return run
+
+
+def keep_rows(run: Run, task: Task) -> None:
+    """The task as it is trained on, in `task/`: what becomes of the files it was read from matters no more."""
+    save_task(task, run.path / "task")
+
+
+def keep_model(run: Run, model: HookedRootModule) -> None:
+    """The trained model in `model/`, in transformers format, and both places in `origin.json`; for a classifier only.
+
+    A model that is not whole, or not what was trained, is written again.
+    """
+    if not isinstance(model, Classifier) or model.remains is not None:
+        return
+    try:
+        origin = Origin.of(run)
+        origin.require_weights()
+        kept = origin.model == run.path / "model"
+    except RunError:
+        kept = False
+    if not kept:
+        model.save_pretrained(run.path / "model")
+    Origin.at(run.path / "model", run.path / "task", finetuned=run.path).store(run)
 
 
 def name_of(step: int) -> str:

@@ -6,7 +6,7 @@ newest checkpoint in `resume.safetensors`.
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,12 +20,23 @@ from torch.nn.functional import cross_entropy
 from transformer_lens import HookedRootModule
 
 from hc_lens.data.batches import Batch, Encoded, shuffled_rows
+from hc_lens.data.stored import load_stored_task
 from hc_lens.data.task import Task
 from hc_lens.forward import device_of, inputs_of, mode, run_batch
 from hc_lens.metrics import label_order, progress
 from hc_lens.models import fingerprint, fused
-from hc_lens.runs import Run
-from hc_lens.train.checkpoints import Checkpoint, checkpoint_of, checkpoints, cuda_devices, keep, name_of, resume
+from hc_lens.origin import Checkpoint
+from hc_lens.runs import Run, RunError
+from hc_lens.train.checkpoints import (
+    checkpoint_of,
+    checkpoints,
+    cuda_devices,
+    keep,
+    keep_model,
+    keep_rows,
+    name_of,
+    resume,
+)
 from hc_lens.train.config import TrainConfig, learning_rate
 
 Evaluate = Callable[[HookedRootModule, Task], pd.DataFrame]
@@ -66,14 +77,35 @@ def finetune(
         "labels": list(task.labels),
         "task": {"name": task.name, "fingerprint": task.fingerprint, "encoded": data.fingerprint},
     }
-    run = Run.at(directory, "finetune", spec)
+    run = _opened(directory, spec, task)
     with run.locked():
+        keep_rows(run, task)
         if run.finished:
             checkpoint_of(run, config.steps).load_into(model)
         else:
             _Training(run, model, task, config, data, to_model.to(device_of(model)), evaluate).finish()
+        keep_model(run, model)
         _evaluate_missing(run, model, task, evaluate)
     return checkpoints(directory)
+
+
+def _opened(directory: Path, spec: Mapping[str, object], task: Task) -> Run:
+    """The run of this specification; where its task is another, the message names the files that have changed."""
+    try:
+        return Run.at(directory, "finetune", spec)
+    except RunError as error:
+        if told := "; ".join(_changes(directory / "task", task)):
+            raise RunError(f"{error}: {told}") from error
+        raise
+
+
+def _changes(kept: Path, task: Task) -> list[str]:
+    """What the files of a task were when it was kept, where they are others now."""
+    try:
+        before = load_stored_task(kept)
+    except RunError:  # an earlier version kept none
+        return []
+    return before.changed_files if before.fingerprint != task.fingerprint else []
 
 
 def _evaluate_missing(run: Run, model: HookedRootModule, task: Task, evaluate: Evaluate | None) -> None:
