@@ -1,5 +1,6 @@
 """What holds for every test: shapes and types checked over the whole package, no network, caches of their own, fixed seeds."""
 
+import ast
 import os
 import random
 import shutil
@@ -7,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 # Set before torch, transformers and datasets are imported anywhere: each reads its environment once, at import.
 _CACHE = tempfile.mkdtemp(prefix="hc-lens-tests-")
@@ -20,8 +22,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import settings  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
+from jaxtyping._import_hook import JaxtypingTransformer  # noqa: E402
 
-# Every annotation of the package is checked at run time, shapes included. Before the first import of hc_lens.
+_checked = JaxtypingTransformer.visit_FunctionDef
+
+
+def _outermost(self: JaxtypingTransformer, node: ast.FunctionDef) -> ast.FunctionDef:
+    """Functions inside functions stay as they are: their checks would be compiled anew at each call of the outer one."""
+    inside = any(isinstance(parent, ast.FunctionDef) for parent in self._parents)
+    return node if inside else _checked(self, node)
+
+
+# Every annotation of the package's functions is checked at run time, shapes included. Before the first import of hc_lens.
+JaxtypingTransformer.visit_FunctionDef = _outermost
 install_import_hook("hc_lens", "beartype.beartype")
 
 settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy the machine is
@@ -66,6 +79,32 @@ def shared_data() -> Path:
     if folder is None:
         pytest.skip("HC_LENS_DATA is not set: the MNLI and HANS files are not on this machine")
     return folder
+
+
+FINETUNE = ("--limit", "300", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "10", "--eval-rows", "10")
+PRUNE = ("--steps", "20", "--gate-std", "2", "--batch-size", "8", "--seeds", "42..44", "--means-rows", "50")
+
+
+@pytest.fixture(scope="session")
+def first_line(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model fine-tuned (`ft`) and pruned with three seeds (`pruned`) by commands, once for all test processes."""
+    from hc_lens.cli import main
+
+    own = tmp_path_factory.getbasetemp()
+    place = (own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own) / "line"
+    with FileLock(f"{place}.lock"):
+        if not place.exists():  # moved into place when it is whole
+            making = tmp_path_factory.mktemp("making")
+            assert main(["finetune", *FINETUNE, "--out", str(making / "ft")]) == 0
+            assert main(["prune", str(making / "ft"), *PRUNE, "--out", str(making / "pruned")]) == 0
+            making.rename(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def line(first_line: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of that folder for the tests of one file, to write in."""
+    return Path(shutil.copytree(first_line, tmp_path_factory.mktemp("copy") / "line"))
 
 
 @pytest.fixture

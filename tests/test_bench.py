@@ -199,6 +199,7 @@ def test_import_time_reports_seconds():
     assert found["quick"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="runs the CUDA checks themselves")
 def test_cuda_check_says_that_there_is_no_gpu():
     done = subprocess.run([sys.executable, "-m", "experiments.bench.cuda_check"], cwd=ROOT, capture_output=True, text=True)

@@ -57,6 +57,7 @@ def test_evaluation_growth_reports_time_memory_and_subnetworks(monkeypatch):
         assert found["memory"] == memory
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_peak_of_an_evaluation_is_read_in_a_process_of_its_own():
     found = evaluation_growth._in_child(20)

@@ -19,6 +19,7 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> Encoded:
     return batches.drawn_pairs(60, 96)
 
 
+@pytest.mark.slow
 def test_ablation_sweep_reports_both_models(pairs: Encoded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "drawn_pairs", lambda vocab: pairs)
     setting = ablation_sweep.Setting(rows=8, batch=4, embedded_rows=8, embedded_batch=4, rounds=1, hf_config=small())
@@ -44,6 +45,7 @@ def test_the_loops_give_the_same_logits(pairs: Encoded) -> None:
     torch.testing.assert_close(ablated, ways["naive"].logits[:, :, 0], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_parallel_seeds_reports_both_models_and_the_same_masks(pairs: Encoded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "drawn_pairs", lambda vocab: pairs)
     setting = parallel_seeds.Setting(seeds=2, steps=3, base_steps=2, budgets=(0.2, 0.001), rounds=1, hf_config=small())

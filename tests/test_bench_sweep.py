@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from experiments.bench import sweep_overhead
 
 
+@pytest.mark.slow
 def test_sweep_overhead_reports_what_the_engine_adds():
     found = json.loads(sweep_overhead.measure(steps=3, seeds=1, rounds=1, planned=2, quick=True))
     assert found["bench"] == "sweep_overhead"

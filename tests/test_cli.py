@@ -15,18 +15,7 @@ from hc_lens.cli.prune import with_steps
 from hc_lens.cli.runner import run
 from hc_lens.pruning import PruneConfig
 from hc_lens.stages import evaluation_of, open_pruned
-
-TINY = ["--limit", "300", "--steps", "30", "--batch-size", "16", "--checkpoint-every", "15", "--eval-rows", "10"]
-SHORT = ["--steps", "30", "--gate-std", "2", "--batch-size", "8", "--seeds", "42..44", "--means-rows", "50"]
-
-
-@pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a small model was fine-tuned (`ft`) and pruned (`pruned`)."""
-    root = tmp_path_factory.mktemp("cli")
-    assert main(["finetune", *TINY, "--out", str(root / "ft")]) == 0
-    assert main(["prune", str(root / "ft"), *SHORT, "--out", str(root / "pruned")]) == 0
-    return root
+from tests.conftest import PRUNE
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -39,25 +28,25 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return lines[0]
 
 
-def test_the_chain_ends_in_a_report(chain: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pruned = str(chain / "pruned")
+def test_the_chain_ends_in_a_report(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pruned = str(line / "pruned")
     assert main(["evaluate", pruned, "--max-rows", "10"]) == 0
     assert "most apart on" in capsys.readouterr().out
     assert main(["core", pruned, "--k", "2"]) == 0
     assert "heads are kept by at least 2 of 3 subnetworks" in capsys.readouterr().out
-    core = json.loads((chain / "pruned" / "core.json").read_text())
+    core = json.loads((line / "pruned" / "core.json").read_text())
     assert (core["n"], core["k"]) == (3, 2)
     assert core["heads"]
     assert main(["ablate", pruned, "--max-rows", "10", "--controls", "2"]) == 0
     assert "ablating" in capsys.readouterr().out
     assert main(["report", pruned]) == 0
-    assert (chain / "pruned" / "report.html").stat().st_size > 1_000_000
-    told = (chain / "pruned" / "report.md").read_text().replace("\\", "")
+    assert (line / "pruned" / "report.html").stat().st_size > 1_000_000
+    told = (line / "pruned" / "report.md").read_text().replace("\\", "")
     for part in (
         "task.name | synthetic_nli(minority=0.03, seed=0)",
         "task.training rows | 300",
         "task.out-of-domain rows | 2400 in 12 cases",
-        "fine-tuning.config.steps | 30",
+        "fine-tuning.config.steps | 20",
         "evaluation.max_rows | 10",
         "evaluation.precision | fp32",
         "ablation.controls | 2",
@@ -74,25 +63,25 @@ def test_the_chain_ends_in_a_report(chain: Path, capsys: pytest.CaptureFixture[s
         assert part in shown
 
 
-def test_the_same_command_again_computes_nothing_twice(chain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_command_again_computes_nothing_twice(line: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("trained again")
 
     monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", never)
-    assert main(["prune", str(chain / "ft"), *SHORT, "--out", str(chain / "pruned")]) == 0
+    assert main(["prune", str(line / "ft"), *PRUNE, "--out", str(line / "pruned")]) == 0
 
 
-def test_means_are_collected_once_for_all_runs_beside_each_other(chain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_means_are_collected_once_for_all_runs_beside_each_other(line: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("collected again")
 
     monkeypatch.setattr("hc_lens.means.ActivationMeans.collect", never)
-    assert main(["prune", str(chain / "ft"), *SHORT, "--out", str(chain / "pruned")]) == 0
-    assert main(["prune", str(chain / "ft"), *SHORT, "--sparsity", "0.6", "--seeds", "1", "--out", str(chain / "other")]) == 0
+    assert main(["prune", str(line / "ft"), *PRUNE, "--out", str(line / "pruned")]) == 0
+    assert main(["prune", str(line / "ft"), *PRUNE, "--sparsity", "0.6", "--seeds", "1", "--out", str(line / "other")]) == 0
 
 
-def test_tables_go_to_out_as_well(chain: Path, tmp_path: Path) -> None:
-    pruned = str(chain / "pruned")
+def test_tables_go_to_out_as_well(line: Path, tmp_path: Path) -> None:
+    pruned = str(line / "pruned")
     for command in (["evaluate", pruned, "--max-rows", "5"], ["core", pruned, "--k", "1"]):
         assert main([*command, "--out", str(tmp_path / "tables")]) == 0
     words = ["ablate", pruned, "--heads", "L0.H0", "L1.H1", "--max-rows", "5", "--controls", "1"]
@@ -105,27 +94,27 @@ def test_tables_go_to_out_as_well(chain: Path, tmp_path: Path) -> None:
     }
     evaluation = pd.read_csv(tmp_path / "tables" / "evaluation.csv")
     assert set(evaluation["run"]) == {pruned}
-    assert len(evaluation) == len(evaluation_of(open_pruned(chain / "pruned")))
+    assert len(evaluation) == len(evaluation_of(open_pruned(line / "pruned")))
 
 
-def test_seeds_of_evaluation_and_core_change_what_is_drawn(chain: Path) -> None:
+def test_seeds_of_evaluation_and_core_change_what_is_drawn(line: Path) -> None:
     def accuracies(seed: str) -> pd.DataFrame:
-        assert main(["evaluate", str(chain / "pruned"), "--max-rows", "7", "--seed", seed]) == 0
-        return evaluation_of(open_pruned(chain / "pruned"))
+        assert main(["evaluate", str(line / "pruned"), "--max-rows", "7", "--seed", seed]) == 0
+        return evaluation_of(open_pruned(line / "pruned"))
 
     first, other, again = accuracies("0"), accuracies("1"), accuracies("0")
     pd.testing.assert_frame_equal(first, again)
     assert not first["margin"].equals(other["margin"])
     tails = []
     for seed in ("0", "1"):
-        assert main(["core", str(chain / "pruned"), "--k", "1", "--permutations", "37", "--seed", seed]) == 0
-        tails.append(json.loads((chain / "pruned" / "core.json").read_text()))
+        assert main(["core", str(line / "pruned"), "--k", "1", "--permutations", "37", "--seed", seed]) == 0
+        tails.append(json.loads((line / "pruned" / "core.json").read_text()))
     assert tails[0] != tails[1]
 
 
-def test_a_run_whose_means_are_gone_is_refused(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_whose_means_are_gone_is_refused(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "broken"
-    shutil.copytree(chain / "pruned", broken)
+    shutil.copytree(line / "pruned", broken)
     for file in (broken / "subnetworks" / "means").iterdir():
         file.unlink()
     assert "no means at" in complaint(capsys, "core", str(broken))
@@ -169,15 +158,15 @@ def test_files_of_cases_are_found_again_from_another_directory(tmp_path: Path, m
     assert TaskChoice(task="mnli", ood=("hans",)).as_json()["ood"] == ["hans"]
 
 
-def test_the_chain_can_be_moved(chain: Path, tmp_path: Path) -> None:
+def test_the_chain_can_be_moved(line: Path, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
-    subprocess.run(["cp", "-r", str(chain), str(moved)], check=True)
+    subprocess.run(["cp", "-r", str(line), str(moved)], check=True)
     assert main(["evaluate", str(moved / "pruned"), "--max-rows", "5"]) == 0
 
 
-def test_a_run_directory_is_named_after_what_is_asked(working_directory: Path, chain: Path) -> None:
-    assert main(["prune", str(chain / "ft"), *SHORT[:-4], "--seeds", "7", "--means-rows", "50"]) == 0
-    assert main(["prune", str(chain / "ft"), *SHORT[:-4], "--seeds", "7", "--means-rows", "40"]) == 0
+def test_a_run_directory_is_named_after_what_is_asked(working_directory: Path, line: Path) -> None:
+    assert main(["prune", str(line / "ft"), *PRUNE[:-4], "--seeds", "7", "--means-rows", "50"]) == 0
+    assert main(["prune", str(line / "ft"), *PRUNE[:-4], "--seeds", "7", "--means-rows", "40"]) == 0
     made = sorted(path.name for path in (working_directory / "runs").iterdir())
     assert [name.split("-")[0] for name in made] == ["means", "means", "prune", "prune"], "other means, another run"
 
@@ -208,9 +197,9 @@ def test_a_run_directory_is_named_after_what_is_asked(working_directory: Path, c
     ],
 )
 def test_wrong_input_is_refused_in_one_sentence(
-    words: list[str], says: str, chain: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], says: str, line: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(chain)
+    monkeypatch.chdir(line)
     Path("bare").mkdir(exist_ok=True)
     Path("bare", "notes.txt").write_text("mine")
     Path("pairs.tsv").write_text("premise\thypothesis\tlabel\nA dog runs.\tA dog moves.\tyes\nA cat.\tA pet.\tmaybe\n")
@@ -236,9 +225,9 @@ def test_arguments_that_cannot_be_read_name_the_option(words: list[str], says: s
 
 
 def test_report_before_evaluation_says_what_to_do_first(
-    chain: Path, working_directory: Path, capsys: pytest.CaptureFixture[str]
+    line: Path, working_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["prune", str(chain / "ft"), *SHORT[:-4], "--seeds", "5", "--means-rows", "50", "--out", "fresh"]) == 0
+    assert main(["prune", str(line / "ft"), *PRUNE[:-4], "--seeds", "5", "--means-rows", "50", "--out", "fresh"]) == 0
     capsys.readouterr()
     assert "hc-lens core" in complaint(capsys, "ablate", "fresh")
     assert "hc-lens evaluate" in complaint(capsys, "report", "fresh")

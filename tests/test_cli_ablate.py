@@ -7,17 +7,12 @@ import pytest
 
 from hc_lens.cli import main
 
-TINY = ["--limit", "300", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "20", "--eval-rows", "10"]
-SHORT = ["--steps", "20", "--gate-std", "2", "--batch-size", "8", "--seeds", "42..43", "--means-rows", "50"]
 HEADS = ["--heads", "L0.H0", "L1.H1", "L2.H2", "--max-rows", "4", "--controls", "1"]
 
 
 @pytest.fixture(scope="module")
-def pruned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("cli")
-    assert main(["finetune", *TINY, "--out", str(root / "ft")]) == 0
-    assert main(["prune", str(root / "ft"), *SHORT, "--out", str(root / "pruned")]) == 0
-    return root / "pruned"
+def pruned(line: Path) -> Path:
+    return line / "pruned"
 
 
 def test_every_question_leaves_its_table_its_figure_and_a_sentence(

@@ -6,15 +6,11 @@ import pandas as pd
 import pytest
 
 from hc_lens.cli import main
-from tests.test_cli import SHORT, TINY
 
 
 @pytest.fixture(scope="module")
-def pruned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("attention")
-    assert main(["finetune", *TINY, "--out", str(root / "ft")]) == 0
-    assert main(["prune", str(root / "ft"), *SHORT, "--out", str(root / "pruned")]) == 0
-    return root / "pruned"
+def pruned(line: Path) -> Path:
+    return line / "pruned"
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -7,7 +7,6 @@ import pytest
 
 from hc_lens.cli import main
 
-TINY = ["--limit", "200", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "10", "--eval-rows", "5"]
 SHORT = [
     "--workers",
     "1",
@@ -25,11 +24,9 @@ SHORT = [
 
 
 @pytest.fixture(scope="module")
-def finetuned(tmp_path_factory: pytest.TempPathFactory) -> str:
+def finetuned(line: Path) -> str:
     """A small model, fine-tuned for a moment."""
-    place = tmp_path_factory.mktemp("emergence") / "ft"
-    assert main(["finetune", *TINY, "--out", str(place)]) == 0
-    return str(place)
+    return str(line / "ft")
 
 
 @pytest.fixture(scope="module")

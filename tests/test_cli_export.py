@@ -13,21 +13,15 @@ from hc_lens.models import load_compact
 from hc_lens.origin import Origin
 from hc_lens.stages import open_pruned
 
-TINY = ["--limit", "300", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "20", "--eval-rows", "10"]
-SHORT = ["--steps", "20", "--gate-std", "2", "--batch-size", "8", "--seeds", "42", "--means-rows", "50"]
-
 
 @pytest.fixture(scope="module")
-def pruned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("cli")
-    assert main(["finetune", *TINY, "--out", str(root / "ft")]) == 0
-    assert main(["prune", str(root / "ft"), *SHORT, "--out", str(root / "pruned")]) == 0
-    return root / "pruned"
+def pruned(line: Path) -> Path:
+    return line / "pruned"
 
 
 def test_both_formats_answer_as_the_subnetwork_does(pruned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = open_pruned(pruned)
-    (sub,) = run.subnetworks
+    sub = run.subnetworks[0]
     model, task = Origin.of(run.run).load(torch.device("cpu"))
     rows = encode(next(iter(task.in_domain.values())).take(range(20)), model.tokenizer, 32)
     expected = predict(model, rows, edits=sub.edits())

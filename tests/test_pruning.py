@@ -252,6 +252,7 @@ def test_paper_preset_numbers():
     assert half.target(9299) == 0.5
 
 
+@pytest.mark.slow
 def test_three_steps_of_the_paper_preset_on_bert_base():
     model, training = paper_training()
     start = training.log_alpha.detach().clone()

@@ -20,7 +20,7 @@ from hc_lens.units import Head
 
 _PRUNE = replace(PruneConfig.desk(0.5, steps=20), batch_size=8, gate_std=2.0, max_length=32)
 _CONFIG = StudyConfig(
-    train=TrainConfig(steps=30, batch_size=16, lr=3e-4, checkpoint_every=15, max_length=32, decay="constant"),
+    train=TrainConfig(steps=10, batch_size=16, lr=3e-4, checkpoint_every=5, max_length=32, decay="constant"),
     prune=(_PRUNE, replace(_PRUNE, sparsity=0.7)),
     seeds=(42, 43),
     checkpoint_rows=5,

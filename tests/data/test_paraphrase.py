@@ -104,6 +104,7 @@ def test_a_pair_is_the_same_in_either_order_and_any_case_or_punctuation(a: str, 
         assert without_pairs(train, [split_of(pair)]).first == ("kept",)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(data_folder() is None, reason="HC_LENS_DATA is not set")
 def test_the_real_pool_leaves_out_six_pairs_of_paws() -> None:
     folder = data_folder()

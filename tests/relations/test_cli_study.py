@@ -20,6 +20,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     return planted_world(SMALL, tmp_path_factory.mktemp("world"))
 
 
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tests of this file keep one study, which each of them asks for and the first one does."""
+    return tmp_path_factory.mktemp("studied") / "found"
+
+
 def files_of(relations: Sequence[Relation], folder: Path) -> list[str]:
     """The relations in LRE's format."""
     files = [folder / f"{relation.name}.json" for relation in relations]
@@ -30,31 +36,33 @@ def files_of(relations: Sequence[Relation], folder: Path) -> list[str]:
 
 
 def test_a_study_ends_in_a_correlation_a_table_and_a_report_and_is_not_done_twice(
-    world: Planted, working_directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    world: Planted, studied: Path, working_directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = files_of(world.relations, working_directory)
-    words = ["relations", "study", str(world.directory), *files, *QUICK, "--out", "found"]
+    words = ["relations", "study", str(world.directory), *files, *QUICK, "--out", str(studied)]
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert "readability and generalization: r = " in printed
     assert f"over {len(files)} relations" in printed
-    table = pd.read_csv("found/relations.csv")
+    table = pd.read_csv(studied / "relations.csv")
     assert table["relation"].tolist() == [relation.name for relation in world.relations]
-    page = Path("found/report.html").read_text(encoding="utf-8")
+    page = (studied / "report.html").read_text(encoding="utf-8")
     assert "does readability before fine-tuning predict generalization" in page
     monkeypatch.setattr("hc_lens.relations.measured.finetune_relation", None)  # nothing is trained again
     assert main(words) == 0
     assert capsys.readouterr().out == printed
 
 
-def test_counts_are_held_fixed(world: Planted, working_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_are_held_fixed(
+    world: Planted, studied: Path, working_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     files = files_of(world.relations, working_directory)
     subjects = sorted({subject for relation in world.relations for subject in relation.subjects})
     counts = pd.DataFrame({"subject": subjects, "count": range(1, len(subjects) + 1)})
     counts.to_csv("counts.csv", index=False)
-    words = ["relations", "study", str(world.directory), *files, *QUICK, "--out", "found", "--counts", "counts.csv"]
+    words = ["relations", "study", str(world.directory), *files, *QUICK, "--out", str(studied), "--counts", "counts.csv"]
     assert main(words) == 0
-    assert "log frequency" in Path("found/report.md").read_text(encoding="utf-8")
+    assert "log frequency" in (studied / "report.md").read_text(encoding="utf-8")
     capsys.readouterr()
 
     counts.iloc[:-1].to_csv("counts.csv", index=False)

@@ -133,6 +133,7 @@ def test_the_same_call_again_does_nothing_and_after_a_kill_only_what_is_missing(
     assert run.finished
 
 
+@pytest.mark.slow
 def test_workers_measure_relations_as_one_process_does(
     world: Planted, source: ModelSource, tmp_path: Path, found: list[Measured]
 ) -> None:
