@@ -7,6 +7,7 @@ import pytest
 
 from hc_lens.cli import main
 
+TINY = ["--limit", "200", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "10", "--eval-rows", "5"]
 SHORT = [
     "--workers",
     "1",
@@ -24,9 +25,11 @@ SHORT = [
 
 
 @pytest.fixture(scope="module")
-def finetuned(line: Path) -> str:
+def finetuned(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A small model, fine-tuned for a moment."""
-    return str(line / "ft")
+    place = tmp_path_factory.mktemp("emergence") / "ft"
+    assert main(["finetune", *TINY, "--out", str(place)]) == 0
+    return str(place)
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,17 @@ import pytest
 
 from hc_lens.cli import main
 
+TINY = ["--limit", "200", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "10", "--eval-rows", "5"]
 SHORT = ["--workers", "1", "--prune-steps", "12", "--prune-batch-size", "8", "--means-rows", "30", "--max-rows", "5"]
 GRID = [*SHORT, "--seeds", "42..43", "--sparsities", "0.7", "0.5"]
 
 
 @pytest.fixture(scope="module")
-def finetuned(line: Path) -> str:
+def finetuned(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A small model, fine-tuned for a moment."""
-    return str(line / "ft")
+    place = tmp_path_factory.mktemp("grid") / "ft"
+    assert main(["finetune", *TINY, "--out", str(place)]) == 0
+    return str(place)
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
