@@ -22,7 +22,7 @@ def require_positive(name: str, value: float | None) -> None:
         ValueError: naming the parameter, if the value is 0 or below, infinite or not a number.
     """
     if value is not None and not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be positive and finite, got {value}")
+        raise ValueError(f"{name} must be positive{'' if value <= 0 else ' and finite'}, got {value}")
 
 
 def require_not_negative(name: str, value: float) -> None:
@@ -32,7 +32,7 @@ def require_not_negative(name: str, value: float) -> None:
         ValueError: naming the parameter, if the value is below 0, infinite or not a number.
     """
     if not (value >= 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must not be negative and must be finite, got {value}")
+        raise ValueError(f"{name} must {'not be negative' if value < 0 else 'be finite'}, got {value}")
 
 
 def require_different(name: str, values: Sequence[object]) -> None:

@@ -13,7 +13,9 @@ from hc_lens.modular.accuracy import predictions
 from hc_lens.modular.arithmetic import all_pairs
 from hc_lens.modular.expert import ExpertNetwork
 from hc_lens.modular.learnable import classify
-from hc_lens.modular.polynomial import polynomial
+from hc_lens.modular.polynomial import Polynomial, polynomial
+
+_SHOWN_TERMS = 12
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,9 @@ class Arguments:
     """Build a network of known weights that computes a polynomial in a and b modulo a prime, and try it on all pairs."""
 
     text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLYNOMIAL")]
-    """Such as "2*a**4*b + a**2*b**2 + 3*a*b**3"; ^ is read as **."""
+    """Such as "2*a**4*b + a**2*b**2 + 3*a*b**3"; ^ is read as **. At most 10,000 characters."""
     p: int = 97
-    """The modulus, a prime."""
+    """The modulus, a prime of at most 499."""
     n_expert: int = 500
     """Neurons of the network that multiplies out one term."""
     n_sum: int | None = None
@@ -38,7 +40,7 @@ def main(words: Sequence[str]) -> None:
     """Read the polynomial, say whether it is of a learnable form, build the network, and end with its accuracy."""
     args = parse(Arguments, "modular polynomial", words)
     found = polynomial(args.text, args.p)
-    print(f"{found}  (mod {args.p})")
+    print(f"{_shown(found)}  (mod {args.p})")
     print(classify(found))
     start = time.perf_counter()
     network = ExpertNetwork(found, args.n_expert, args.n_sum, args.beta, args.seed)
@@ -47,3 +49,10 @@ def main(words: Sequence[str]) -> None:
     widths = f"{len(network.experts)} x {args.n_expert} neurons for the terms, {network.sum.config.n_neurons} for their sum"
     output.say(f"{widths}; {time.perf_counter() - start:.1f} s")
     print(f"accuracy over all {len(pairs)} pairs: {100 * right / len(pairs):.2f} % ({right} right)")
+
+
+def _shown(found: Polynomial) -> str:
+    """The polynomial, or its first terms and how many more there are."""
+    first = " + ".join(map(str, found.terms[:_SHOWN_TERMS]))
+    more = len(found.terms) - _SHOWN_TERMS
+    return first if more <= 0 else f"{first} + {more} more terms"

@@ -14,18 +14,29 @@ Rule = Callable[[Tensor, Tensor], Tensor]
 """From two integer tensors to one of the same shape, before the modulus: `operator.add`, `operator.mul`, a polynomial."""
 
 
+LARGEST = 1_009
+"""The largest modulus: all p^2 pairs are held at once."""
+
+
 def require_prime(p: int) -> int:
     """The prime itself.
 
     Raises:
-        ValueError: if `p` is not a prime, naming the nearest ones.
+        ValueError: if `p` is not a prime, naming the nearest ones, or above `LARGEST`.
     """
+    if p > LARGEST:
+        raise ValueError(f"p must be a prime of at most {LARGEST}, since all p^2 pairs are computed, got {brief_number(p)}")
     if _is_prime(p):
         return p
     below = next((n for n in range(p - 1, 1, -1) if _is_prime(n)), None)
-    above = next(n for n in range(max(p, 1) + 1, 2 * max(p, 1) + 2) if _is_prime(n))
+    above = next((n for n in range(max(p, 1) + 1, LARGEST + 1) if _is_prime(n)), None)
     near = " and ".join(str(n) for n in (below, above) if n is not None)
     raise ValueError(f"p must be a prime, got {p}; the nearest: {near}")
+
+
+def brief_number(n: int) -> str:
+    """A whole number, or how long it is."""
+    return str(n) if n.bit_length() <= 64 else f"one of {n.bit_length()} bits"
 
 
 def _is_prime(n: int) -> bool:

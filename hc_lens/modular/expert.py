@@ -7,10 +7,14 @@ from torch.nn import functional
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
+from hc_lens.limits import require_positive
 from hc_lens.modular.analytic import addition_network, multiplication_network
 from hc_lens.modular.polynomial import Polynomial
 
-_WIDEST_SUM = 50_000
+MOST_WEIGHTS = 2**28
+"""Weights of an expert network at most: 1 GB in fp32."""
+
+_WIDEST_SUM, _TERMS_OF_WIDEST = 50_000, 5
 
 
 def width_of_sum(terms: int) -> int:
@@ -18,7 +22,7 @@ def width_of_sum(terms: int) -> int:
 
     At most 50 000, which is enough for five terms; a longer polynomial is then answered less well.
     """
-    return min(_WIDEST_SUM, int(2_000 * 5.0 ** (terms - 3)))
+    return _WIDEST_SUM if terms >= _TERMS_OF_WIDEST else int(2_000 * 5.0 ** (terms - 3))
 
 
 class ExpertNetwork(HookedRootModule):
@@ -31,7 +35,7 @@ class ExpertNetwork(HookedRootModule):
     `hook_products`, Float[Tensor, "batch term residue"], the distribution of each expert's answer.
 
     Raises:
-        ValueError: if a width is too small for a network, or `beta` is not positive.
+        ValueError: if a width is too small for a network, `beta` is not positive, or there would be more than `MOST_WEIGHTS`.
     """
 
     def __init__(
@@ -39,15 +43,21 @@ class ExpertNetwork(HookedRootModule):
     ) -> None:
         """`n_sum` is `width_of_sum` of the number of terms unless it is given."""
         super().__init__()
-        if not beta > 0:
-            raise ValueError(f"beta, which sharpens the experts' answers, must be positive, got {beta}")
+        require_positive("beta, which sharpens the experts' answers,", beta)
         terms, p = polynomial.terms, polynomial.p
+        width = width_of_sum(len(terms)) if n_sum is None else n_sum
+        # A neuron has p numbers for each of two factors and an answer, or in the sum for each term and an answer.
+        weights = p * (3 * len(terms) * n_expert + (len(terms) + 1) * width)
+        if weights > MOST_WEIGHTS:
+            raise ValueError(
+                f"a network of {len(terms)} experts of {n_expert} neurons and a sum of {width} would hold {weights:.2g} "
+                f"weights, at most {MOST_WEIGHTS:.2g} are built: give a polynomial of fewer terms, or fewer neurons"
+            )
         self.beta = beta
         self.experts = nn.ModuleList(
             multiplication_network(p, (term.a, term.b), n_expert, seed=(len(terms) + 1) * seed + place)
             for place, term in enumerate(terms, start=1)
         )
-        width = width_of_sum(len(terms)) if n_sum is None else n_sum
         self.sum = addition_network(p, [term.coefficient for term in terms], width, seed=(len(terms) + 1) * seed)
         self.hook_products = HookPoint()
         self.setup()

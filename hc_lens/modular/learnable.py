@@ -17,6 +17,9 @@ PAIRS = (
 )
 """The polynomials of the paper: each learnable one, and what one more term makes of it (table 2)."""
 
+MOST_TERMS = 1_000
+"""Terms of a polynomial whose derivatives are compared at most: some seconds."""
+
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
@@ -46,8 +49,17 @@ def classify(polynomial: Polynomial) -> Verdict:
     A yes is exact: it comes with the functions, checked on all pairs. A no is exact for polynomials h, g1, g2 that make an
     identity of polynomials of degrees below p (`decomposition`); where `contradiction` finds one, and up to p = 7, where all
     functions are tried (`search`), it is exact for any functions at all.
+
+    Raises:
+        ValueError: for a polynomial of more than `MOST_TERMS` terms that no contradiction rules out.
     """
     values = polynomial.values()
+    if len(polynomial.terms) > MOST_TERMS:
+        if (why := contradiction(values)) is not None:
+            return _no(polynomial, "functions", why)
+        raise ValueError(
+            f"a polynomial of {len(polynomial.terms)} terms is not decided in reasonable time: at most {MOST_TERMS}"
+        )
     if (found := decomposition(polynomial)) is not None:
         return Verdict(polynomial, found, f"it is {found}")
     if (why := contradiction(values)) is not None:

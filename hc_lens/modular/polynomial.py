@@ -3,20 +3,30 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from tokenize import TokenError
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from sympy import Add, Basic, Integer, Mul, Pow, Symbol
 from sympy.parsing.sympy_parser import auto_number, convert_xor, parse_expr
 from torch import Tensor
 
-from hc_lens.modular.arithmetic import require_prime
+from hc_lens.modular.arithmetic import brief_number, require_prime
 
 NAMES = ("a", "b")
 """The two numbers of a pair."""
+
+LARGEST = 499
+"""The largest modulus of a polynomial: its p^2 coefficients take p^3 operations, a fraction of a second."""
+
+LONGEST = 10_000
+"""Characters that are read as a polynomial at most."""
+
+_DIGITS, _BRACKETS = 1_000, 100
+_SHOWN = 60
 
 
 class Term(NamedTuple):
@@ -46,7 +56,7 @@ class Polynomial:
     terms: tuple[Term, ...]
 
     def __post_init__(self) -> None:
-        require_prime(self.p)
+        _require_modulus(self.p)
         if not self.terms:
             raise ValueError("a polynomial needs at least one term; it has none")
         for term in self.terms:
@@ -63,17 +73,18 @@ class Polynomial:
         Raises:
             ValueError: if the table is not p x p for a prime p, or 0 throughout.
         """
-        p = require_prime(len(values))
+        p = _require_modulus(len(values))
         found = _coefficients(values.numpy(), p)
         places = np.argwhere(found)[::-1]
         return Polynomial(p, tuple(Term(int(found[a, b]), int(a), int(b)) for a, b in places))
 
     def values(self) -> Int[Tensor, "residue residue"]:
         """Its value at every pair, a for the row and b for the column."""
-        total = torch.zeros(self.p, self.p, dtype=torch.int64)
+        coefficients = np.zeros((self.p, self.p))
         for coefficient, a, b in self.terms:
-            total += coefficient * power_table(a, self.p)[:, None] * power_table(b, self.p)
-        return total % self.p
+            coefficients[a, b] = coefficient
+        powers = _powers(self.p)
+        return torch.from_numpy((powers.T @ coefficients % self.p @ powers % self.p).astype(np.int64))
 
     def __call__(self, a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
         """Its values at pairs of numbers in 0..p-1."""
@@ -94,20 +105,28 @@ def polynomial(text: str, p: int) -> Polynomial:
     Numbers, + - * ** (or ^) and brackets are understood; powers are whole numbers.
 
     Raises:
-        ValueError: if `p` is not a prime, or, with the text, for other names or signs, powers that are negative or not whole,
-            coefficients that are not whole, what is no polynomial, and what is 0 modulo p.
+        ValueError: if `p` is not a prime or above `LARGEST`; or, with the beginning of the text, for other names or signs,
+            powers that are negative or not whole, coefficients that are not whole, what is no polynomial, what is longer than
+            `LONGEST`, has too many terms or is nested too deeply, and what is 0 modulo p.
     """
-    require_prime(p)
+    _require_modulus(p)
+    shown = repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
     try:
         values = _values(_parsed(_checked(text)), p)
     except _NotAPolynomialError as problem:
-        raise ValueError(f"{text!r} is not a polynomial in a and b: {problem}") from None
+        raise ValueError(f"{shown} is not a polynomial in a and b: {problem}") from None
     except RecursionError:
-        raise ValueError(f"{text[:40]!r}... is nested too deeply to be read as a polynomial") from None
+        raise ValueError(f"{shown} is nested too deeply, or has too many terms, to be read as a polynomial") from None
     table = np.broadcast_to(values, (p, p))
     if not table.any():
-        raise ValueError(f"{text!r} is an empty polynomial: it is 0 modulo {p} for every pair")
+        raise ValueError(f"{shown} is an empty polynomial: it is 0 modulo {p} for every pair")
     return Polynomial.of_values(torch.from_numpy(table.copy()))
+
+
+def _require_modulus(p: int) -> int:
+    if p > LARGEST:
+        raise ValueError(f"the modulus of a polynomial must be a prime of at most {LARGEST}, got {brief_number(p)}")
+    return require_prime(p)
 
 
 class _NotAPolynomialError(Exception):
@@ -122,9 +141,15 @@ def _checked(text: str) -> str:
 
     The parser ends in Python's `eval`. What gets there holds no attribute, string, subscript, keyword or name but these.
     """
+    if len(text) > LONGEST:
+        raise _NotAPolynomialError(f"it has {len(text)} characters, at most {LONGEST} are read")
     words = list(_WORD.finditer(text))
+    if long := [word for word in words if word.lastgroup == "number" and len(word[0]) > _DIGITS]:
+        raise _NotAPolynomialError(f"a number in it has {len(long[0][0])} digits, at most {_DIGITS} are read")
+    if (depth := max(accumulate({"(": 1, ")": -1}.get(word[0], 0) for word in words), default=0)) > _BRACKETS:
+        raise _NotAPolynomialError(f"its brackets are nested {depth} deep, at most {_BRACKETS} are read")
     if unknown := [word[0] for word in words if word.lastgroup == "name" and word[0] not in NAMES]:
-        raise _NotAPolynomialError(f"the names are a and b, not {unknown[0]!r}")
+        raise _NotAPolynomialError(f"the names are a and b, not {unknown[0]!r:.40}")
     for word in words:
         if word.lastgroup == "other":
             why = "; coefficients and powers must be whole numbers" if word[0] in "./" else ""
@@ -165,15 +190,24 @@ def _values(node: Basic, p: int) -> np.ndarray:
 
 def _power(base: np.ndarray, exponent: Basic, p: int) -> np.ndarray:
     if not isinstance(exponent, Integer):
-        raise _NotAPolynomialError(f"the power {exponent} is not a whole number")
+        raise _NotAPolynomialError(f"the power {exponent!s:.20} is not a whole number")
     if exponent < 0:
-        raise _NotAPolynomialError(f"the power {exponent} is negative; powers are whole numbers from 0 on")
+        raise _NotAPolynomialError(f"the power {exponent!s:.20} is negative; powers are whole numbers from 0 on")
     return power_table(int(exponent), p).numpy()[base]
 
 
 def _coefficients(values: np.ndarray, p: int) -> np.ndarray:
     """The coefficient of a^i b^j at [i, j], degrees below p: interpolation over the field, one variable after the other."""
     # f(x) = sum_n f(n) (1 - (x - n)^(p-1)); the coefficient of x^i is -sum_n f(n) n^(p-1-i) for i > 0, and f(0) for i = 0.
-    basis = np.stack([-power_table(p - 1 - i, p).numpy() for i in range(p)]) % p
+    basis = -_powers(p)[::-1] % p
     basis[0] = np.arange(p) == 0
-    return basis @ (values @ basis.T % p) % p
+    return (basis @ (values % p @ basis.T % p) % p).astype(np.int64)
+
+
+def _powers(p: int) -> Float[np.ndarray, "exponent residue"]:
+    """n^i mod p for i and n in 0..p-1; in float64, whose products are fast, and exact for sums of p products below p^2."""
+    numbers = np.arange(p)
+    powers = [np.ones(p, dtype=np.int64)]
+    for _ in range(p - 1):
+        powers.append(powers[-1] * numbers % p)
+    return np.stack(powers).astype(np.float64)

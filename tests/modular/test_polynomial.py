@@ -93,8 +93,8 @@ def test_every_function_of_two_numbers_is_a_polynomial(p: int, data: st.DataObje
         ("97*a*b", "empty polynomial"),
         ("a**97 - a", "empty polynomial"),
         ("(" * 5000 + "a" + ")" * 5000, ""),
-        ("a" + "+a" * 20_000, "nested too deeply"),
-        ("9" * 5000, "cannot be read"),
+        ("a" + "+a" * 4_000, "nested too deeply"),
+        ("9" * 5000, "has 5000 digits"),
     ],
 )
 def test_what_is_no_polynomial_is_refused_at_once(text: str, problem: str) -> None:
