@@ -137,7 +137,7 @@ def test_three_runs_compared_are_only_read(emerged: Path, capsys: pytest.Capture
 def test_what_cannot_be_compared_is_said(emerged: Path, finetuned: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(emerged / "step-000020" / "prune-0.5")
     assert "give two different RUNs or more, got 1" in complaint(capsys, "compare", run)
-    assert "give two different RUNs or more, got 2" in complaint(capsys, "compare", run, run)
+    assert f"{run} is given twice: give each run once" in complaint(capsys, "compare", run, run)
     assert "holds a 'finetune' run, not a 'prune' run" in complaint(capsys, "compare", run, finetuned)
     other = str(emerged / "step-000010" / "prune-0.5")
     assert "k must be in 1..2" in complaint(capsys, "compare", run, other, "--k", "3")

@@ -12,7 +12,7 @@ from hc_lens.data import Task, synthetic_nli
 from hc_lens.means import ActivationMeans
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import Run
-from hc_lens.stages import Pruned, open_core
+from hc_lens.stages import Pruned, open_core_of
 from hc_lens.study import StudyConfig, costliest, embedded_model, run_study, strictest_core
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.train import TrainConfig
@@ -95,7 +95,7 @@ def test_else_the_largest_k_that_gives_as_many_heads_is_taken_and_said(
         core = strictest_core([pruned], smallest=3)
     assert (core.k, core.heads) == (2, (Head(0, 0), Head(0, 1), Head(1, 2)))
     assert core.chosen_for == 3
-    assert open_core(pruned.run) == core
+    assert open_core_of([pruned]) == core
     assert nulls == [2], "one null, for the k that was chosen"
     assert "no 3 heads are kept by all 3 subnetworks: the core is what 2 of them keep" in caplog.text
 

@@ -10,9 +10,10 @@ import pandas as pd
 from hc_lens.analysis import Comparison, SharedCore, accuracy_difference, compare_runs, shared_over
 from hc_lens.cli import output
 from hc_lens.cli.grid import keep_figure
-from hc_lens.cli.options import RunPaths, parse
+from hc_lens.cli.options import RunPaths, each_once, parse
 from hc_lens.figures import frequency_scatter, jaccard_heatmap
 from hc_lens.stages import Pruned, evaluation_of, open_pruned
+from hc_lens.stages.members import require_different_runs
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,11 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Compare the runs' heads, cores and accuracies."""
     args = parse(Arguments, "compare", words)
-    paths = tuple({path.resolve(): path for path in args.runs}.values())
+    paths = each_once(args.runs)
     if len(paths) < 2:
         raise ValueError(f"give two different RUNs or more, got {len(args.runs)} (see hc-lens compare --help)")
     pruned = [open_pruned(path) for path in paths]
+    require_different_runs(pruned)
     names = _names(paths)
     cores = shared_over([p.subnetworks for p in pruned], args.k, names)
     _show_cores(cores, args.out)

@@ -68,10 +68,25 @@ def at_least_one(runs: tuple[Path, ...], command: str) -> tuple[Path, ...]:
     """The runs given.
 
     Raises:
-        ValueError: if there are none.
+        ValueError: if there are none, or one is given twice, however it is spelled.
     """
     if not runs:
         raise ValueError(f"no RUN given: name at least one pruning run (see hc-lens {command} --help)")
+    return each_once(runs)
+
+
+def each_once(runs: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The runs given.
+
+    Raises:
+        ValueError: if one is given twice, however it is spelled.
+    """
+    known: dict[Path, Path] = {}
+    for run in runs:
+        if (place := run.resolve()) in known:
+            spelled = "" if run == known[place] else f", as {known[place]} and as {run}"
+            raise ValueError(f"{known[place]} is given twice{spelled}: give each run once")
+        known[place] = run
     return runs
 
 

@@ -8,7 +8,7 @@ from typing import cast
 from hc_lens.cli import output
 from hc_lens.cli.core import headline as core_headline
 from hc_lens.cli.options import RunPath, parse
-from hc_lens.runs import Run
+from hc_lens.runs import Run, RunError
 from hc_lens.stages import evaluation_of, open_core, open_pruned
 from hc_lens.train import evaluations
 
@@ -59,6 +59,9 @@ def _results(run: Run) -> Iterator[str]:
         table = evaluation_of(open_pruned(run.path))
         yield f"subnetworks: {output.groups(table[table['subnetwork'] != 'full'])}"
     if run.file("core", "json").exists():
-        yield core_headline(open_core(run))
+        try:
+            yield core_headline(open_core(run))
+        except RunError as error:
+            yield str(error)
     for file in sorted(path for path in run.path.iterdir() if path.name != "run.json" and not path.name.startswith(".lock")):
         yield f"{file.name}{'/' if file.is_dir() else ''}"

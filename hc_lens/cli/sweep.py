@@ -10,7 +10,7 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.grid import GridChoice
-from hc_lens.cli.options import Common, TaskChoice, parse
+from hc_lens.cli.options import Common, TaskChoice, each_once, parse
 from hc_lens.cli.origin import Start
 from hc_lens.origin import Origin
 from hc_lens.runs import Run, digest
@@ -89,6 +89,7 @@ def _planned(args: Arguments, workers: int) -> Board:
         raise ValueError("no FINETUNED given: name fine-tuning runs, or the directory of a sweep (see hc-lens sweep --help)")
     if args.status and args.common.out is not None:
         return Board.open(args.common.out)
+    each_once(args.runs)
     sparsities = args.grid.ascending()
     configs = tuple(args.grid.config(sparsity) for sparsity in sparsities)
     config = SweepConfig(

@@ -2,7 +2,7 @@
 
 from hc_lens.stages.ablation import AblationTables, ablate_into, singles_into
 from hc_lens.stages.attention import AttentionTables, attention_into
-from hc_lens.stages.core import core_into, core_of, open_core
+from hc_lens.stages.core import core_into, core_of, open_core, open_core_of
 from hc_lens.stages.estimate import EstimateTables, estimate_into
 from hc_lens.stages.evaluation import evaluate_into, evaluation_of, pruned_evaluation
 from hc_lens.stages.interaction import InteractionTables, dependence_into, greedy_into, interactions_into, removal_into
@@ -36,6 +36,7 @@ __all__ = [
     "means_into",
     "means_spec",
     "open_core",
+    "open_core_of",
     "open_path",
     "open_pruned",
     "prune_into",

@@ -1,5 +1,6 @@
-"""The core that pruning runs share, kept in the first of them."""
+"""The core that pruning runs share, kept in the first of them with the subnetworks that it is of."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
@@ -7,6 +8,7 @@ from typing import Any, cast
 from hc_lens.analysis import Core, heuristic_core
 from hc_lens.report import CoreSummary
 from hc_lens.runs import Run, RunError
+from hc_lens.stages.members import Members, require_different_runs, told
 from hc_lens.stages.pruned import Pruned
 from hc_lens.units import Head, parse
 
@@ -24,12 +26,14 @@ def core_into(
     `seed` draws the permutations. `chosen_for` says that `k` was chosen to give a core of at least so many heads.
 
     Raises:
-        ValueError: for runs of different models, or `k` outside 1..n.
+        ValueError: for runs of different models, a run given twice, or `k` outside 1..n.
     """
     core = core_of(pruned, k)
     null = core.null(n=permutations, seed=seed)
     summary = CoreSummary.of(core, null, [p.config.sparsity for p in pruned], chosen_for)
-    pruned[0].run.write_json("core", asdict(summary) | {"heads": [str(head) for head in core.heads]})
+    run = pruned[0].run
+    members = [Members.of(p).as_json(run.path) for p in pruned]
+    run.write_json("core", asdict(summary) | {"heads": [str(head) for head in core.heads], "of": members})
     return summary
 
 
@@ -41,18 +45,67 @@ def core_of(pruned: Sequence[Pruned], k: int | None = None) -> Core:
     """
     if len({p.means.model for p in pruned}) != 1:
         raise ValueError(f"the runs {[str(p.run.path) for p in pruned]} prune different models: they can share no core")
+    require_different_runs(pruned)
     return heuristic_core([sub for p in pruned for sub in p.subnetworks], k)
 
 
 def open_core(run: Run) -> CoreSummary:
-    """The core kept in a run by `core_into`.
+    """The core kept in a run by `core_into`, if the runs that it is of hold the same subnetworks still.
 
     Raises:
-        RunError: if there is none.
+        RunError: if there is none, or it is of others than the runs hold now.
     """
+    summary, of = _read(run)
+    gone = [each.run for each in of if not (each.run / "run.json").exists()]
+    if gone:
+        text = f"{run.path}/core.json is of {gone[0]}, too, which is not there: whether it has changed is unknown"
+        warnings.warn(text, stacklevel=2)
+    _require_same(run, of, [each if each.run in gone else Members.held_by(each.run) for each in of])
+    if not of:
+        _require_as_many(run, summary, len(Members.held_by(run.path).digests) if len(summary.sparsities) == 1 else summary.n)
+    return summary
+
+
+def open_core_of(pruned: Sequence[Pruned]) -> CoreSummary:
+    """The core kept in the first of these runs, if it is of exactly these subnetworks.
+
+    Raises:
+        RunError: if there is none, or it is of others.
+    """
+    run = pruned[0].run
+    summary, of = _read(run)
+    if of:
+        _require_same(run, of, [Members.of(p) for p in pruned])
+    else:
+        _require_as_many(run, summary, sum(len(p.subnetworks) for p in pruned))
+    return summary
+
+
+def _read(run: Run) -> tuple[CoreSummary, list[Members]]:
+    """The kept core and what it is of, which earlier versions did not tell."""
     if not run.file("core", "json").exists():
         raise RunError(f"{run.path} has no core.json yet: find the core first (hc-lens core)")
     stored = cast("dict[str, list[str]]", run.read_json("core"))
     heads = tuple(cast(Head, parse(name)) for name in stored["heads"])
-    rest = {name: value for name, value in stored.items() if name not in ("heads", "sparsities")}
-    return CoreSummary(heads=heads, sparsities=tuple(map(float, stored["sparsities"])), **cast("dict[str, Any]", rest))
+    rest = {name: value for name, value in stored.items() if name not in ("heads", "sparsities", "of")}
+    summary = CoreSummary(heads=heads, sparsities=tuple(map(float, stored["sparsities"])), **cast("dict[str, Any]", rest))
+    of = cast("list[dict[str, object]]", stored.get("of", []))
+    return summary, [Members.from_json(each, run.path) for each in of]
+
+
+def _require_same(run: Run, of: Sequence[Members], now: Sequence[Members]) -> None:
+    if len(of) == len(now) and all(any(one.same(other) for other in now) for one in of):
+        return
+    then, held = told(of, run.path), told(now, run.path)
+    others = f"and now there are {held}" if then != held else "and some of them are others now"
+    raise RunError(f"{run.path}/core.json is of {then}, {others}: run hc-lens core again")
+
+
+def _require_as_many(run: Run, summary: CoreSummary, n: int) -> None:
+    """All that can be checked of a core which does not tell what it is of."""
+    if summary.n != n:
+        raise RunError(f"{run.path}/core.json is of {summary.n} subnetworks, not of {n}: run hc-lens core again")
+    warnings.warn(
+        f"{run.path}/core.json is of an earlier version, which did not tell the subnetworks: hc-lens core makes it anew",
+        stacklevel=3,
+    )

@@ -12,6 +12,7 @@ from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
 from hc_lens.runs import RunError
 from hc_lens.stages.kept import options_of, remembered
+from hc_lens.stages.members import digest_of
 from hc_lens.stages.path import PrunedPath
 from hc_lens.stages.pruned import Pruned
 from hc_lens.stages.rows import Rows
@@ -35,7 +36,8 @@ def evaluate_into(
     """
     run, options = pruned.run, Rows(max_rows, seed, batch_size, precision).options(task)
     run.write_json("task", _task_facts(task))
-    missing = [sub for sub in pruned.subnetworks if options_of(run, _table(sub.seed)) != options]
+    asked = {name: options | of for name, of in _members(pruned).items()}
+    missing = [sub for sub in pruned.subnetworks if not _same(options_of(run, _table(sub.seed)), asked[_table(sub.seed)])]
     if missing or options_of(run, _table(None)) != options:
         part = pruned.only({sub.seed for sub in missing})
         table = evaluate(
@@ -51,7 +53,7 @@ def evaluate_into(
         )
         for one, rows in part.with_targets(table).groupby("seed", dropna=False, sort=False):
             name = _table(None if pd.isna(one) else int(cast(int, one)))
-            remembered(run, name, options, partial(rows.reset_index, drop=True))
+            remembered(run, name, asked[name], partial(rows.reset_index, drop=True))
     return evaluation_of(pruned)
 
 
@@ -66,9 +68,31 @@ def evaluation_of(pruned: Pruned | PrunedPath) -> pd.DataFrame:
     options = [options_of(run, name) for name in names]
     if None in options:
         raise RunError(f"{run.path} has no {names[options.index(None)]} yet: evaluate the run first (hc-lens evaluate)")
-    if other := [name for name, each in zip(names, options, strict=True) if each != options[-1]]:
+    for name, each in zip(names, options, strict=True):
+        if not _same(each, _rows_of(each) | _members(pruned)[name]):
+            raise RunError(f"{run.path}: {name} is of another subnetwork than the run holds now: evaluate the run again")
+    if other := [name for name, each in zip(names, options, strict=True) if _rows_of(each) != _rows_of(options[-1])]:
         raise RunError(f"{run.path}: {other[0]} and {names[-1]} are of different rows: evaluate the run again")
     return pd.concat([run.read_table(name) for name in names], ignore_index=True)
+
+
+def _members(pruned: Pruned | PrunedPath) -> dict[str, dict[str, object]]:
+    """The subnetworks that each table is of, as a part of its options."""
+    of: dict[str, list[str]] = {_table(None): []}
+    for sub in pruned.subnetworks:
+        of.setdefault(_table(sub.seed), []).append(digest_of(sub))
+    return {name: {"subnetworks": digests} if digests else {} for name, digests in of.items()}
+
+
+def _rows_of(options: object) -> dict[str, object]:
+    """The options without the subnetworks."""
+    return {name: value for name, value in cast("dict[str, object]", options).items() if name != "subnetworks"}
+
+
+def _same(kept: object, asked: dict[str, object]) -> bool:
+    """Whether a table kept with these options is what is asked for; earlier versions did not tell the subnetworks."""
+    told = isinstance(kept, dict) and "subnetworks" in kept
+    return kept == (asked if told else _rows_of(asked))
 
 
 def _table(seed: int | None) -> str:

@@ -26,6 +26,7 @@ from hc_lens.models import Classifier
 from hc_lens.runs import digest
 from hc_lens.stages.ablation import singles_into
 from hc_lens.stages.kept import forget, options_of, remembered
+from hc_lens.stages.members import digest_of
 from hc_lens.stages.pruned import Pruned
 from hc_lens.stages.rows import Rows
 from hc_lens.units import Head
@@ -120,7 +121,8 @@ def removal_into(pruned: Pruned, model: Classifier, task: Task, core: Collection
             precision=rows.precision,
         )
 
-    return remembered(pruned.run, "removal", rows.options(task) | {"core": _names(core)}, compute)
+    asked = {"core": _names(core), "of": {str(sub.seed): digest_of(sub) for sub in pruned.subnetworks}}
+    return remembered(pruned.run, "removal", rows.options(task) | asked, compute)
 
 
 def dependence_into(

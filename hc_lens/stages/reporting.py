@@ -10,7 +10,7 @@ from hc_lens.analysis import head_frequency, joint_histogram, mlp_frequency, spe
 from hc_lens.analysis.stored import from_tensors
 from hc_lens.report import CoreSummary, ReportInputs
 from hc_lens.runs import Run
-from hc_lens.stages.core import open_core
+from hc_lens.stages.core import open_core_of
 from hc_lens.stages.evaluation import pruned_evaluation
 from hc_lens.stages.kept import options_of
 from hc_lens.stages.pruned import Pruned
@@ -32,14 +32,17 @@ def report_inputs(
 ) -> ReportInputs:
     """What the runs hold, and the fine-tuning run their model comes from; ablation is left out where it was not run.
 
+    So is that of another core than the runs have now, which the notes then say.
+
     Raises:
-        RunError: if a run was not evaluated, or the first has no core.
+        RunError: if a run was not evaluated, or the first has no core, or one of others than these subnetworks.
     """
     first = pruned[0].run
-    ablated = options_of(first, "additivity") is not None  # written last: after a kill in between, tables may not fit
+    evaluation, core = pruned_evaluation(pruned), open_core_of(pruned)
+    other = _other_core(first, core)
+    ablated = options_of(first, "additivity") is not None and not other  # written last: after a kill, tables may not fit
     additivity = first.read_table("additivity") if ablated else None
     training = pd.DataFrame() if finetuned is None else evaluations(finetuned)
-    evaluation, core = pruned_evaluation(pruned), open_core(first)
     ends = (pruned[0].subnetworks, pruned[-1].subnetworks) if len(pruned) > 1 else None
     return ReportInputs(
         title=title,
@@ -56,8 +59,18 @@ def report_inputs(
         effects=_effects(first, core) if ablated else None,
         additivity=None if additivity is None or additivity.empty else additivity,
         warnings=tuple(text for p in pruned for text in p.warnings),
-        notes=tuple(notes),
+        notes=(*notes, *other),
     )
+
+
+def _other_core(run: Run, core: CoreSummary) -> tuple[str, ...]:
+    """What to say of an ablation that is of another core."""
+    options = options_of(run, "additivity")
+    sets = cast("dict[str, dict[str, list[str]]]", options)["sets"] if isinstance(options, dict) else {}
+    heads = sets.get("core")
+    if heads is None or heads == [str(head) for head in core.heads]:
+        return ()
+    return (f"The ablation kept in the run is of another core, {' '.join(heads)}: hc-lens ablate measures this one.",)
 
 
 def _settings(pruned: Sequence[Pruned], finetuned: Path | None) -> dict[str, object]:
