@@ -3,14 +3,17 @@
 import json
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
 from hc_lens.cli import main
 from hc_lens.data import Task, synthetic_nli
 from hc_lens.means import ActivationMeans
+from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import Run, RunError
@@ -31,6 +34,7 @@ from hc_lens.stages import (
 )
 from hc_lens.study import embedded_model
 from hc_lens.subnetwork import Subnetwork
+from hc_lens.train import TrainConfig, evaluations, finetune
 from hc_lens.units import Head
 
 CONFIG = PruneConfig.desk(0.5, steps=10)
@@ -207,3 +211,35 @@ def test_a_subnetwork_that_was_made_again_otherwise_is_evaluated_again(
     same = [table[table["seed"] != 44].reset_index(drop=True) for table in (before, after)]
     assert same[0].equals(same[1])
     assert not before[before["seed"] == 44]["margin"].equals(after[after["seed"] == 44]["margin"])
+
+
+TRAIN = TrainConfig(steps=4, batch_size=8, warmup_steps=1, checkpoint_every=2, max_length=32)
+
+
+def test_checkpoints_are_evaluated_again_on_other_rows_and_only_then(task: Task, tmp_path: Path) -> None:
+    score = partial(evaluate, trained=False, max_length=32)
+    finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=partial(score, max_rows=2))
+    assert set(evaluations(tmp_path)["n"]) == {2}
+    trained = embedded_model()
+    finetune(trained, task, TRAIN, tmp_path, evaluate=partial(score, max_rows=3))
+    table = evaluations(tmp_path)
+    assert set(table["n"]) == {3}
+    assert set(table["step"]) == {0, 2, 4}
+    last = table[table["step"] == 4].drop(columns="step").reset_index(drop=True)
+    pd.testing.assert_frame_equal(last, score(trained, task, max_rows=3))
+
+    def never(*args: object, **options: object) -> pd.DataFrame:
+        raise AssertionError("evaluated again")
+
+    finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=partial(never, trained=False, max_length=32, max_rows=3))
+    finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=never)  # of which nothing can be told
+
+
+def test_evaluations_of_different_rows_are_not_one_table(task: Task, tmp_path: Path) -> None:
+    score = partial(evaluate, trained=False, max_length=32)
+    finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=partial(score, max_rows=2))
+    (tmp_path / "evaluation" / "step-000002.options.json").unlink()
+    with pytest.raises(RunError, match="evaluation/step-000002 and step-000004 are of different rows or options"):
+        evaluations(tmp_path)
+    finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=partial(score, max_rows=2))
+    assert len(evaluations(tmp_path)) == 3 * len(task.cases)

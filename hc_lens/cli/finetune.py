@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -60,7 +61,7 @@ def main(words: Sequence[str]) -> None:
         task,
         args.training,
         directory,
-        evaluate=lambda m, t: evaluate(m, t, max_rows=args.eval_rows, max_length=args.training.max_length, trained=False),
+        evaluate=partial(evaluate, max_rows=args.eval_rows, max_length=args.training.max_length, trained=False),
     )
     table = evaluations(directory)
     output.table(output.last_checkpoint(table), "accuracy of the fine-tuned model")

@@ -1,5 +1,6 @@
 """What fine-tuning leaves on disk: weights at every checkpoint, and the one state that goes on from the newest."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -32,11 +33,39 @@ def evaluations(directory: Path) -> pd.DataFrame:
     """The evaluation at every checkpoint so far, as one table with a `step` column (empty when nothing was evaluated).
 
     Raises:
-        RunError: if the directory is not a fine-tuning run.
+        RunError: if the directory is not a fine-tuning run, or its checkpoints were not all evaluated alike.
     """
     run = _open(directory)
-    tables = [run.read_table(f"evaluation/{file.stem}") for file in sorted(run.path.glob("evaluation/step-*"))]
+    names = [file.stem for file in sorted(run.path.glob("evaluation/step-*.parquet"))]
+    options = {name: _options_of(run, name) for name in names}
+    if other := [name for name in names if options[name] != options[names[-1]]]:
+        raise RunError(
+            f"{directory}: evaluation/{other[0]} and {names[-1]} are of different rows or options ({options[other[0]]}, "
+            f"{options[names[-1]]}): start the fine-tuning again, it evaluates what is left"
+        )
+    tables = [run.read_table(f"evaluation/{name}") for name in names]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def is_evaluated(run: Run, step: int, options: Mapping[str, object] | None) -> bool:
+    """Whether a checkpoint has a table computed with these options; None: whatever they were."""
+    there = run.file(f"evaluation/{name_of(step)}", "parquet").exists()
+    return there and (options is None or _options_of(run, name_of(step)) == options)
+
+
+def keep_evaluation(run: Run, step: int, table: pd.DataFrame, options: Mapping[str, object] | None) -> None:
+    """Keep a checkpoint's table with the options it was computed with, if they are known, in the place of another."""
+    name = f"evaluation/{name_of(step)}"
+    run.file(f"{name}.options", "json").unlink(missing_ok=True)  # a kill must not leave old options beside a new table
+    run.write_table(name, table)
+    if options is not None:
+        run.write_json(f"{name}.options", dict(options))
+
+
+def _options_of(run: Run, name: str) -> object:
+    """The options of a checkpoint's table; None where an earlier version, or a caller, did not tell them."""
+    known = run.file(f"evaluation/{name}.options", "json").exists()
+    return run.read_json(f"evaluation/{name}.options") if known else None
 
 
 def _open(directory: Path) -> Run:

@@ -6,9 +6,11 @@ newest checkpoint in `resume.safetensors`.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformer_lens import HookedRootModule
 
+from hc_lens.atomic import canonical_json
 from hc_lens.data.batches import Batch, Encoded, shuffled_rows
 from hc_lens.data.stored import load_stored_task
 from hc_lens.data.task import Task
@@ -31,7 +34,9 @@ from hc_lens.train.checkpoints import (
     checkpoint_of,
     checkpoints,
     cuda_devices,
+    is_evaluated,
     keep,
+    keep_evaluation,
     keep_model,
     keep_rows,
     name_of,
@@ -41,7 +46,8 @@ from hc_lens.train.config import TrainConfig, learning_rate
 
 Evaluate = Callable[[HookedRootModule, Task], pd.DataFrame]
 """What is measured at every checkpoint: one row per case, such as `functools.partial(hc_lens.evaluate, trained=False)` gives
-(at step 0 there is no label order to check yet)."""
+(at step 0 there is no label order to check yet). The keywords of a partial are kept beside its tables, which are computed anew
+under others; of another callable it cannot be told."""
 
 
 class TrainingError(RuntimeError):
@@ -109,11 +115,11 @@ def _changes(kept: Path, task: Task) -> list[str]:
 
 
 def _evaluate_missing(run: Run, model: HookedRootModule, task: Task, evaluate: Evaluate | None) -> None:
-    """Evaluate the checkpoints that have no table, because the run was killed in between or `evaluate` was not given then."""
+    """Evaluate the checkpoints that have no table: the run was killed, or `evaluate` was not given then, or was another."""
     if evaluate is None:
         return
     kept = checkpoints(run.path)
-    missing = [c for c in kept if not run.file(f"evaluation/{name_of(c.step)}", "parquet").exists()]
+    missing = [c for c in kept if not is_evaluated(run, c.step, _options(evaluate))]
     for checkpoint in missing:
         checkpoint.load_into(model)
         _evaluate(run, model, task, evaluate, checkpoint.step)
@@ -122,12 +128,23 @@ def _evaluate_missing(run: Run, model: HookedRootModule, task: Task, evaluate: E
 
 
 def _evaluate(run: Run, model: HookedRootModule, task: Task, evaluate: Evaluate, step: int) -> None:
-    def table() -> pd.DataFrame:
-        found = evaluate(model, task)
-        return pd.concat([pd.DataFrame({"step": [step] * len(found)}, index=found.index), found], axis=1)
-
+    options = _options(evaluate)
+    if is_evaluated(run, step, options):
+        return
     with mode(model, training=False), _own_randomness(model):
-        run.table(f"evaluation/{name_of(step)}", table)
+        found = evaluate(model, task)
+    table = pd.concat([pd.DataFrame({"step": [step] * len(found)}, index=found.index), found], axis=1)
+    keep_evaluation(run, step, table, options)
+
+
+def _options(evaluate: Evaluate) -> dict[str, object] | None:
+    """What a partial evaluates with, as JSON has it; None where that cannot be told."""
+    if not isinstance(evaluate, partial) or evaluate.args:
+        return None
+    try:
+        return cast("dict[str, object]", json.loads(canonical_json(evaluate.keywords)))
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, eq=False)
