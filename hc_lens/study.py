@@ -18,7 +18,7 @@ from hc_lens.forward import Precision, device_of
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier, new_model
 from hc_lens.origin import Origin
-from hc_lens.pruning import PruneConfig
+from hc_lens.pruning import PruneConfig, PruneError
 from hc_lens.report import CoreSummary, ReportInputs, headline, read, write_report
 from hc_lens.runs import Run
 from hc_lens.stages import (
@@ -28,8 +28,8 @@ from hc_lens.stages import (
     ablate_into,
     core_into,
     core_of,
-    open_pruned,
     pruned_evaluation,
+    pruned_outcome,
     report_inputs,
     singles_into,
 )
@@ -116,9 +116,13 @@ def run_study(
         RunError: if `out` holds something else, or another process works on it.
         LabelOrderError: if the model's labels are not the task's.
         TrainingError: as `finetune`.
+        PruneError: if every seed collapsed at every sparsity.
         SweepError: if pruning failed, naming sparsity, seeds and the reason.
     """
-    pruned = prune_study(model, task, config, out, pool)
+    outcomes = prune_study(model, task, config, out, pool)
+    pruned = tuple(each for each in outcomes if each.subnetworks)
+    if not pruned:
+        raise PruneError("; ".join(text for each in outcomes for text in each.warnings))
     core = strictest_core(pruned, config.smallest_core)
     singles = singles_into(pruned[0], model, task, max_rows=config.ablation_rows, precision=config.precision)
     sets = {"core": core.heads, f"costliest {config.top}": costliest(singles.table(), core.heads, config.top)}
@@ -126,7 +130,7 @@ def run_study(
         pruned[0], model, task, sets, max_rows=config.ablation_rows, controls=config.controls, precision=config.precision
     )
     inputs = report_inputs(
-        pruned,
+        outcomes,
         title=config.title,
         question=config.question,
         finetuned=out / "finetune",
@@ -137,6 +141,8 @@ def run_study(
 
 def prune_study(model: Classifier, task: Task, config: StudyConfig, out: Path, pool: Pool | None = None) -> tuple[Pruned, ...]:
     """The first half of the line: fine-tune, collect means, prune at every sparsity, evaluate.
+
+    A sparsity at which every seed collapsed has no subnetworks, and says why.
 
     Raises:
         RunError, LabelOrderError, TrainingError, SweepError: as `run_study`.
@@ -151,7 +157,7 @@ def prune_study(model: Classifier, task: Task, config: StudyConfig, out: Path, p
         for group in split(config.seeds, len(config.prune), pool.wanted)
     ]
     run_jobs(out, jobs, pool)
-    return tuple(open_pruned(_place(out, prune), seeds=config.seeds) for prune in config.prune)
+    return tuple(pruned_outcome(_place(out, prune), seeds=config.seeds) for prune in config.prune)
 
 
 def _place(out: Path, prune: PruneConfig) -> Path:

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+from math import nan
 
+import pandas as pd
 import pytest
 import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
@@ -13,9 +15,10 @@ from hc_lens.gates import HardConcrete, gate_edits
 from hc_lens.hooks import captured, hooked, mlp_point
 from hc_lens.means import ActivationMeans, MeansError
 from hc_lens.models import fused, new_model
-from hc_lens.pruning import PruneConfig, PruneError, prune
+from hc_lens.pruning import PruneConfig, PruneError, prune, prune_path
+from hc_lens.pruning.advice import CLOSED, OPEN, Ended, warnings_of
 from hc_lens.pruning.objective import kl_divergence, kl_to_full, lagrangian
-from hc_lens.pruning.result import warnings_for
+from hc_lens.pruning.trained import TrainedGates
 from hc_lens.pruning.training import HISTORY, GateTraining, data_order, frozen, runs_together, stream
 from hc_lens.units import Head
 
@@ -367,7 +370,9 @@ def test_nan_is_an_error_that_names_the_step(setting):
 def test_collapse_is_an_error_that_says_what_to_change(setting):
     model, data, means = setting
     timid = dataclasses.replace(SHORT, gate_mean=8.0, lr_multipliers=1e-6, lr_gates=1e-4)
-    with pytest.raises(PruneError, match=r"seed 3: every gate ended open.*raise steps, lr_gates or lr_multipliers"):
+    with pytest.raises(
+        PruneError, match=r"1 of 1 seeds collapsed \(3: every gate ended open\).*too dense: raise steps or lr_gates \(now"
+    ):
         prune(model, data, means, timid, [3])
 
 
@@ -375,13 +380,54 @@ def test_missed_targets_and_undecided_gates_are_warnings(setting):
     model, data, means = setting
     hurried = dataclasses.replace(SHORT, sparsity=0.9, steps=25, ramp_steps=20, gate_mean=0.5)
     result = prune(model, data, means, hurried, [3])
-    assert any("seed 3: trained sparsity" in w and "misses the target 0.9" in w for w in result.warnings)
+    assert any("seed 3 (" in w and "missed the target sparsity 0.9" in w for w in result.warnings)
     assert result.subnetworks[0].sparsity == 0.9, "top-k hits the target whatever the training did, so the warning is needed"
-    assert warnings_for(1, SHORT, trained=0.5, undecided=0.11) == [
-        "seed 1: 11% of the gates at sparsity 0.5 are undecided (|log_alpha| < 1.6), so the mask depends on the cut; "
-        "train longer or raise lr_gates"
-    ]
-    assert warnings_for(1, SHORT, trained=0.46, undecided=0.05) == []
+
+
+def test_what_to_change_follows_from_the_side_of_the_miss_and_is_said_once_for_all_seeds():
+    """Collapsed seeds tell a side, too: gates all closed are an overshoot."""
+
+    def told(*ended: Ended) -> tuple[str, ...]:
+        return warnings_of(SHORT, ended)
+
+    (above,) = told(Ended(1, 0.804, 0.0), Ended(2, 0.5, 0.1), Ended(3, 0.56, 0.0))
+    assert above == (
+        "seeds 1 (0.804) and 3 (0.560) missed the target sparsity 0.5 by more than 5 points before the cut; "
+        f"too sparse: raise steps or lower lr_multipliers (now {SHORT.steps} and {SHORT.lr_multipliers:g})"
+    )
+    (below,) = told(Ended(1, 0.2, 0.0))
+    assert "too dense: raise steps or lr_gates" in below
+    first, second = told(Ended(1, 0.804, 0.0), Ended(2, nan, nan, CLOSED), Ended(3, nan, nan, CLOSED))
+    assert first == "2 of 3 seeds collapsed (2, 3: every gate ended closed), so there is no subnetwork to cut at sparsity 0.5"
+    assert "too sparse: raise steps or lower lr_multipliers" in second
+    (*_, mixed) = told(Ended(1, 0.804, 0.0), Ended(2, nan, nan, OPEN))
+    assert mixed.endswith(f"runs ended on both sides of the target: raise steps (now {SHORT.steps})")
+    assert told(Ended(1, 0.5, 0.11)) == (
+        "seed 1 (11%) left more than 10% of the gates undecided (|log_alpha| < 1.6) at sparsity 0.5, so the mask depends on "
+        "the cut; raise lr_gates or steps",
+    )
+    (*_, undecided) = told(Ended(1, 0.3, 0.2), Ended(2, 0.5, 0.3))
+    assert undecided.startswith("seeds 1 (20%) and 2 (30%) left more than")
+    assert undecided.endswith("so the mask depends on the cut"), "one advice for all"
+    assert told(Ended(1, 0.46, 0.05)) == ()
+
+
+def test_a_collapsed_seed_is_an_outcome_and_the_others_are_what_they_are_alone(setting, monkeypatch):
+    model, data, means = setting
+    alone = prune(model, data, means, SHORT, [3, 5])
+    monkeypatch.setattr(TrainedGates, "collapsed", lambda self: {4: CLOSED} if 4 in self.seeds else {})
+    result = prune(model, data, means, SHORT, [3, 4, 5])
+    assert result.collapsed == {4: CLOSED}
+    assert [sub.seed for sub in result.subnetworks] == [3, 5]
+    torch.testing.assert_close(result.log_alpha, alone.log_alpha, atol=1e-3, rtol=1e-3)  # the rows of the subnetworks
+    pd.testing.assert_frame_equal(result.table(), alone.table(), atol=1e-3)
+    assert set(result.history["seed"]) == {3, 4, 5}, "how it collapsed can be seen"
+    assert result.warnings[0].startswith("1 of 3 seeds collapsed (4: every gate ended closed)")
+    path = prune_path(model, data, means, SHORT, [0.25, SHORT.sparsity], [3, 4])
+    assert path.collapsed == {4: CLOSED}
+    assert {target: [sub.seed for sub in subs] for target, subs in path.subnetworks.items()} == {0.25: [3], 0.5: [3]}
+    assert {target: len(gates) for target, gates in path.log_alpha.items()} == {0.25: 1, 0.5: 1}
+    assert set(path.table()["seed"]) == {3}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from hc_lens import stages
 from hc_lens.data import Task, synthetic_nli
 from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier
-from hc_lens.pruning import PruneConfig, PruneError
+from hc_lens.pruning import PruneConfig
 from hc_lens.pruning import trained as trained_gates
+from hc_lens.pruning.advice import CLOSED
 from hc_lens.pruning.trained import TrainedGates
 from hc_lens.runs import BusyError, RunError
 from hc_lens.stages import Pruned, evaluate_into, evaluation, evaluation_of, means_into, open_pruned, prune_into
@@ -142,14 +143,90 @@ def test_a_group_that_a_kill_left_half_kept_is_completed_with_its_own_bits(
     assert not list((tmp_path / "stopped" / "training").iterdir()), "what is done leaves no checkpoint"
 
 
-def test_a_seed_whose_gates_collapse_does_not_cost_the_others(
+def collapsing(monkeypatch: pytest.MonkeyPatch, *seeds: int) -> None:
+    """Let these seeds end as if all their gates had closed."""
+    monkeypatch.setattr(TrainedGates, "collapsed", lambda self: {seed: CLOSED for seed in seeds if seed in self.seeds})
+
+
+def test_a_collapsed_seed_is_an_outcome_that_is_kept_beside_the_others(
     model: Classifier, task: Task, means: ActivationMeans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TrainedGates, "collapsed", lambda self: {43: "seed 43: every gate ended closed"})
-    with pytest.raises(PruneError, match="seed 43: every gate ended closed"):
-        prune_into(tmp_path / "run", model, task.train, means, replace(_CONFIG, memory_gib=4.0), _SEEDS)
-    with pytest.raises(RunError, match=r"seeds \[43\] are missing"):
-        open_pruned(tmp_path / "run")
+    directory, config = tmp_path / "run", replace(_CONFIG, memory_gib=4.0)
+    collapsing(monkeypatch, 43)
+    pruned = prune_into(directory, model, task.train, means, config, _SEEDS)
+    assert ([sub.seed for sub in pruned.subnetworks], dict(pruned.collapsed)) == ([42, 44], {43: CLOSED})
+    assert pruned.collapse == "1 of 3 seeds collapsed (43: every gate ended closed)"
+    assert pruned.warnings[0].startswith(pruned.collapse)
+    assert pruned.run.finished
+    assert not list((directory / "training").iterdir())
+    assert set(pruned.history()["seed"]) == set(_SEEDS)
+    again = open_pruned(directory)
+    assert ([sub.seed for sub in again.subnetworks], again.warnings) == ([42, 44], pruned.warnings)
+    table = evaluate_into(again, model, task, max_rows=5, trained=False)
+    assert list(dict.fromkeys(table["subnetwork"])) == ["full", "seed 42", "seed 44"]
+    assert stages.core_into([again], 1, 10).n == 2
+    assert [sub.seed for sub in prune_into(directory, model, task.train, means, config, [42, 44]).subnetworks] == [42, 44]
+    with pytest.raises(RunError, match=r"1 of 1 seeds collapsed \(43: every gate ended closed\), so there is no subnetwork"):
+        open_pruned(directory, seeds=[43])
+    with pytest.raises(RunError, match=r"has no seed 99: it has 42, 43, 44$"):
+        open_pruned(directory, seeds=[99])
+
+
+def test_a_collapsed_seed_is_trained_again_only_without_its_outcome(
+    model: Classifier, task: Task, means: ActivationMeans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        collapsing(patch, *_SEEDS)
+        none = prune_into(directory, model, task.train, means, _CONFIG, [42, 43])
+    assert (none.subnetworks, list(none.collapsed)) == ((), [42, 43])
+    train = trained_gates.train_seeds
+
+    def never(*args: object, **kwargs: object) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", never)
+    assert list(prune_into(directory, model, task.train, means, _CONFIG, [42, 43]).collapsed) == [42, 43]
+    file = directory / "outcome" / "seed-42.json"
+    assert f"delete {file} to train it again" in stages.kept_outcome(none.run)
+    file.unlink()
+    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", train)
+    redone = prune_into(directory, model, task.train, means, _CONFIG, [42, 43])
+    assert ([sub.seed for sub in redone.subnetworks], list(redone.collapsed)) == ([42], [43])
+    assert file.exists()
+
+
+def test_a_collapsed_seed_of_a_rising_target_has_no_subnetwork_at_any_sparsity(
+    model: Classifier, task: Task, means: ActivationMeans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collapsing(monkeypatch, 43)
+    grid = [0.2, 0.5]
+    path = stages.prune_path_into(tmp_path / "path", model, task.train, means, _CONFIG, grid, [42, 43])
+    assert {target: [sub.seed for sub in subs] for target, subs in path.by_target.items()} == {0.2: [42], 0.5: [42]}
+    assert path.collapse == "1 of 2 seeds collapsed (43: every gate ended closed)"
+    assert stages.open_path(tmp_path / "path").collapsed == {43: CLOSED}
+    empty = stages.prune_path_into(tmp_path / "path", model, task.train, means, _CONFIG, grid, [43])
+    assert set(evaluate_into(empty, model, task, max_rows=5, trained=False)["subnetwork"]) == {"full"}
+
+
+def test_runs_of_earlier_versions_open(pruned: Pruned) -> None:
+    """Their outcomes hold warnings and no word of a collapse; a deleted one costs nothing but the device's name."""
+    file = pruned.run.path / "outcome" / "seed-42.json"
+    file.write_text('{"warnings": ["seed 42: something"], "device": "cpu"}')
+    opened = open_pruned(pruned.run.path)
+    assert (opened.collapsed, opened.warnings, opened.devices) == ({}, pruned.warnings, ("cpu",))
+    file.unlink()
+    assert open_pruned(pruned.run.path).devices == ()
+
+
+def test_only_subnetworks_have_a_target(pruned: Pruned, model: Classifier, task: Task) -> None:
+    table = evaluate_into(pruned, model, task, max_rows=5, trained=False)
+    full = table["subnetwork"] == "full"
+    assert table.loc[full, "target"].isna().all()
+    assert set(table.loc[~full, "target"]) == {0.5}
+    stored = pruned.run.read_table("evaluation/full")
+    pruned.run.write_table("evaluation/full", stored.assign(target=0.5))  # as an earlier version kept it
+    assert evaluation_of(pruned).loc[full, "target"].isna().all()
 
 
 def test_a_seed_that_another_process_trains_is_busy_and_others_are_not(

@@ -99,5 +99,6 @@ def pruned_base(
         RunError: if a directory holds another run.
     """
     model, task, out = setting.model(), setting.task(), places.models / setting.name
-    pruned = prune_study(model, task, study_config(setting, sparsities=sparsities, seeds=seeds), out, places.pool)
+    outcomes = prune_study(model, task, study_config(setting, sparsities=sparsities, seeds=seeds), out, places.pool)
+    pruned = tuple(each for each in outcomes if each.subnetworks)
     return Base(Trained(setting, model, task, out / "finetune"), pruned, strictest_core(pruned, smallest_core))

@@ -47,6 +47,9 @@ def main(words: Sequence[str]) -> None:
     if len(pruned) > 1:
         rank = spearman(pruned[0].subnetworks, pruned[1].subnetworks)
         print(f"rank correlation of head frequencies, first run against second: {rank.rho:.3f} (p = {rank.p_value:.2g})")
+    for p in pruned:
+        if p.collapse:
+            print(f"{p.run.path}: {p.collapse}")
     output.headline(pruned[0].run.path / "core.json", headline(core))
 
 

@@ -40,7 +40,8 @@ def main(words: Sequence[str]) -> None:
         tables.append(table.assign(run=str(path)))
         cases, subs = output.by_case(table), table[table["subnetwork"] != "full"]
         output.table(cases, f"accuracy by case, {len(pruned.subnetworks)} subnetworks at sparsity {pruned.config.sparsity:g}")
-        output.headline(path / "evaluation", f"subnetworks: {output.groups(subs)}; {_spread(cases)}")
+        lost = f"; {pruned.collapse}" if pruned.collapse else ""
+        output.headline(path / "evaluation", f"subnetworks: {output.groups(subs)}; {_spread(cases)}{lost}")
     output.keep(pd.concat(tables, ignore_index=True), args.common.out, "evaluation")
 
 

@@ -11,9 +11,9 @@ from hc_lens.cli import output
 from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse, peek
 from hc_lens.cli.origin import Start
 from hc_lens.means import Ablation
-from hc_lens.pruning import PruneConfig
+from hc_lens.pruning import PruneConfig, PruneError
 from hc_lens.runs import digest
-from hc_lens.stages import means_into, means_spec, prune_into
+from hc_lens.stages import kept_outcome, means_into, means_spec, prune_into
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,19 @@ def main(words: Sequence[str]) -> None:
     means = means_into(place, model, task.train, rows=rows, max_length=length, kind=args.ablation)
     origin = start.origin(directory.parent)
     pruned = prune_into(directory, model, task.train, means, args.pruning, args.seeds, origin=origin)
+    if not pruned.subnetworks:
+        raise PruneError("; ".join([*pruned.warnings, kept_outcome(pruned.run, args.seeds)]))
     for text in pruned.warnings:
         output.say(f"warning: {text}")
+    if pruned.collapsed:
+        output.say(kept_outcome(pruned.run, args.seeds))
     heads = [len(sub.heads) for sub in pruned.subnetworks]
     mlps = [len(sub.mlps) for sub in pruned.subnetworks]
     output.headline(
         directory,
         f"{len(heads)} subnetworks at sparsity {pruned.subnetworks[0].sparsity:.3f}: they keep {min(heads)} to {max(heads)} of "
-        f"{means.n_layers * means.n_heads} heads and {min(mlps)} to {max(mlps)} of {means.n_layers} MLPs",
+        f"{means.n_layers * means.n_heads} heads and {min(mlps)} to {max(mlps)} of {means.n_layers} MLPs"
+        + (f"; {pruned.collapse}" if pruned.collapse else ""),
     )
 
 

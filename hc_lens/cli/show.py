@@ -8,8 +8,9 @@ from typing import cast
 from hc_lens.cli import output
 from hc_lens.cli.core import headline as core_headline
 from hc_lens.cli.options import RunPath, parse
+from hc_lens.pruning.advice import collapse_told
 from hc_lens.runs import Run, RunError
-from hc_lens.stages import evaluation_of, open_core, open_pruned
+from hc_lens.stages import asked_seeds, collapsed_seeds, evaluation_of, kept_outcome, open_core, pruned_outcome
 from hc_lens.train import evaluations
 
 _DIGEST = re.compile(r"[0-9a-f]{64}(\[:\d+\])?")
@@ -55,9 +56,13 @@ def _short(value: object) -> object:
 def _results(run: Run) -> Iterator[str]:
     if run.kind == "finetune" and not (found := evaluations(run.path)).empty:
         yield output.training_headline(found)
+    if run.kind in ("prune", "prune-path") and (collapsed := collapsed_seeds(run)):
+        yield collapse_told(collapsed, len(asked_seeds(run)))
+        yield kept_outcome(run)
     if run.kind == "prune" and run.finished and run.file("evaluation/full", "parquet").exists():
-        table = evaluation_of(open_pruned(run.path))
-        yield f"subnetworks: {output.groups(table[table['subnetwork'] != 'full'])}"
+        table = evaluation_of(pruned_outcome(run.path))
+        if not (pruned := table[table["subnetwork"] != "full"]).empty:
+            yield f"subnetworks: {output.groups(pruned)}"
     if run.file("core", "json").exists():
         try:
             yield core_headline(open_core(run))

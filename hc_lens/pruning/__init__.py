@@ -37,6 +37,7 @@ def prune(
 ) -> PruneResult:
     """Train hard-concrete gates on the frozen model, one run per seed, and cut each to a subnetwork.
 
+    A seed whose gates all end open, or all closed, gives none: it is in `PruneResult.collapsed`, and the others are kept.
     The method is that of The Heuristic Core, section 4.
 
     Args:
@@ -46,12 +47,18 @@ def prune(
 
     Raises:
         MeansError: if the means belong to another model.
-        PruneError: if a loss is NaN, or if a run's gates all ended open or all closed.
+        PruneError: if a loss is NaN, or if the gates of every run all ended open or all closed.
         ValueError: without seeds, or for a model whose output the default loss does not fit.
     """
     config = config or PruneConfig()
     last = config.steps - 1
     trained = train_seeds(model, data, means, config, seeds, loss, [last], f"prune {config.sparsity:g}", checkpoints)
-    trained.require_no_collapse()
-    warnings = tuple(text for texts in trained.warnings(last) for text in texts)
-    return PruneResult(config, trained.cut(last, config.sparsity), trained.log_alpha[last], trained.table(), warnings)
+    alive = trained.alive()
+    return PruneResult(
+        config,
+        alive.cut(last, config.sparsity),
+        alive.log_alpha[last],
+        trained.table(),
+        trained.warnings(),
+        trained.collapsed(),
+    )

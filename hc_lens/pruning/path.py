@@ -23,15 +23,16 @@ class PathResult:
     """Subnetworks along rising targets.
 
     Attributes:
-        subnetworks: for each sparsity of the grid, one per seed, in the order of the seeds.
-        log_alpha: the gates at each of these cuts, Float[Tensor, "run layer unit"].
-        history: as `PruneResult.history`.
+        subnetworks: for each sparsity of the grid, one for each seed that did not collapse, in the order of the seeds.
+        log_alpha: the gates of these at each of the cuts, Float[Tensor, "run layer unit"].
+        history, collapsed: as in `PruneResult`; a seed collapses if its gates do by the end of the run.
     """
 
     config: PruneConfig
     subnetworks: Mapping[float, tuple[Subnetwork, ...]]
     log_alpha: Mapping[float, Float[Tensor, "run layer unit"]] = field(repr=False)
     history: pd.DataFrame = field(repr=False)
+    collapsed: Mapping[int, str] = field(default_factory=dict[int, str])
 
     def table(self) -> pd.DataFrame:
         """Per target and seed: trained (before the cut) and realised sparsity, and the share of undecided gates."""
@@ -72,19 +73,20 @@ def prune_path(
 
     Raises:
         MeansError: if the means belong to another model.
-        PruneError: if a loss is NaN, or if a run's gates all ended open or all closed.
+        PruneError: if a loss is NaN, or if the gates of every run all ended open or all closed.
         ValueError: without seeds, unless the grid rises strictly from above 0 to `config.sparsity`, or unless cuts are top-k.
     """
     require_grid(grid, config)
     steps = cut_steps(config, grid)
     trained = train_seeds(model, data, means, config, seeds, loss, steps, f"prune up to {config.sparsity:g}", checkpoints)
-    trained.require_no_collapse()
+    alive = trained.alive()
     at = dict(zip(grid, steps, strict=True))
     return PathResult(
         config,
-        subnetworks={target: trained.cut(step, target) for target, step in at.items()},
-        log_alpha={target: trained.log_alpha[step] for target, step in at.items()},
+        subnetworks={target: alive.cut(step, target) for target, step in at.items()},
+        log_alpha={target: alive.log_alpha[step] for target, step in at.items()},
         history=trained.table(),
+        collapsed=trained.collapsed(),
     )
 
 

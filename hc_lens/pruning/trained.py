@@ -1,8 +1,8 @@
 """Gates of all seeds trained, and what becomes of them: the cut, what is recorded with it, the gates that give none."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import torch
@@ -17,10 +17,10 @@ from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.progress import progress
 from hc_lens.provenance import provenance
+from hc_lens.pruning.advice import CLOSED, OPEN, Ended, warnings_of
 from hc_lens.pruning.checkpoint import GateCheckpoint, GateCheckpoints
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, imitation
-from hc_lens.pruning.result import warnings_for
 from hc_lens.pruning.training import HISTORY, STRETCH, GateTraining, PruneError, data_order, runs_together
 from hc_lens.subnetwork import Subnetwork
 
@@ -48,6 +48,8 @@ class TrainedGates:
 
     def cut(self, step: int, target: float) -> tuple[Subnetwork, ...]:
         """The subnetwork of each run's gates at a step, cut to sparsity `target`."""
+        if not self.seeds:
+            return ()
         masks = discretise(self.log_alpha[step], target, self.config.discretisation)
         shares = undecided(self.log_alpha[step]).tolist()
         versions = provenance()
@@ -70,37 +72,42 @@ class TrainedGates:
             for mask, seed, sparsity, share in zip(masks, self.seeds, self.sparsity(step), shares, strict=True)
         )
 
-    def warnings(self, step: int) -> tuple[tuple[str, ...], ...]:
-        """For each run, what to be wary of when its gates at a step are cut to the configuration's sparsity."""
+    def warnings(self) -> tuple[str, ...]:
+        """What to be wary of when the gates are cut after the last step, and what to change."""
+        step, collapsed = max(self.log_alpha), self.collapsed()
         found = zip(self.seeds, self.sparsity(step), undecided(self.log_alpha[step]).tolist(), strict=True)
-        return tuple(tuple(warnings_for(seed, self.config, sparsity, share)) for seed, sparsity, share in found)
+        return warnings_of(self.config, [Ended(seed, at, share, collapsed.get(seed)) for seed, at, share in found])
 
     def collapsed(self) -> dict[int, str]:
-        """By seed, what went wrong with runs whose gates ended all open or all closed, and what to change."""
+        """By seed, what went wrong with runs whose gates ended all open or all closed."""
         found: dict[int, str] = {}
         for seed, gates in zip(self.seeds, self.log_alpha[max(self.log_alpha)], strict=True):
-            state = "open" if bool((gates > UNDECIDED).all()) else "closed" if bool((gates < -UNDECIDED).all()) else None
-            if state is not None:
-                found[seed] = (
-                    f"seed {seed}: every gate ended {state}, so there is no subnetwork to cut at sparsity "
-                    f"{self.config.sparsity}; "
-                    + (
-                        "raise steps, lr_gates or lr_multipliers"
-                        if state == "open"
-                        else "lower lr_multipliers or the target sparsity"
-                    )
-                )
+            if bool((gates > UNDECIDED).all()):
+                found[seed] = OPEN
+            elif bool((gates < -UNDECIDED).all()):
+                found[seed] = CLOSED
         return found
 
-    def require_no_collapse(self) -> "TrainedGates":
-        """These gates.
+    def alive(self) -> "TrainedGates":
+        """The runs that did not collapse; their history, too.
 
         Raises:
-            PruneError: if those of a run all ended open, or all closed.
+            PruneError: if all did, with the reason and what to change.
         """
-        if collapsed := self.collapsed():
-            raise PruneError(next(iter(collapsed.values())))
-        return self
+        collapsed = self.collapsed()
+        if len(collapsed) == len(self.seeds):
+            raise PruneError("; ".join(self.warnings()))
+        return self.only([seed for seed in self.seeds if seed not in collapsed])
+
+    def only(self, seeds: Container[int]) -> "TrainedGates":
+        """The runs of these seeds."""
+        places = [i for i, seed in enumerate(self.seeds) if seed in seeds]
+        return replace(
+            self,
+            seeds=tuple(self.seeds[i] for i in places),
+            log_alpha={step: gates[places] for step, gates in self.log_alpha.items()},
+            history=self.history[:, places],
+        )
 
     def table(self) -> pd.DataFrame:
         """The history as a table: `seed`, `step`, then the columns `HISTORY`."""

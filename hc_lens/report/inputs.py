@@ -1,7 +1,7 @@
 """What a report is made from: the tables, the core and the provenance of one study."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -77,7 +77,8 @@ class ReportInputs:
         additivity: one row per set, case and scale: `set`, `case`, `scale` ("accuracy" or "margin"), `joint`, `summed`,
             `excess` (joint - summed), `low`, `high`, `floor_limited`, `control_low`, `control_high` (central 95 % of
             layer-matched random sets; NaN where there are none): `Ablation.super_additivity()`.
-        warnings: what pruning warned of (missed targets, undecided gates), one text each.
+        warnings: what pruning warned of (collapsed seeds, missed targets, undecided gates), one text each.
+        collapsed: by sparsity asked for, which seeds gave no subnetwork and why: `1 of 3 seeds collapsed (44: ...)`.
         notes: remarks to print with the run, one text each.
 
     Raises:
@@ -99,6 +100,7 @@ class ReportInputs:
     additivity: pd.DataFrame | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    collapsed: Mapping[float, str] = field(default_factory=dict[float, str])
 
     def __post_init__(self) -> None:
         for name, columns in _COLUMNS.items():

@@ -47,8 +47,10 @@ def _facts(inputs: ReportInputs) -> list[tuple[str, str]]:
     for share, runs in inputs.by_sparsity.items():
         seeds = sorted({int(seed) for seed in runs["seed"].dropna()})
         named = f", {_seeds(seeds)}" if seeds else ""
-        facts.append((f"{100 * share:.0f} % sparsity", f"{runs['subnetwork'].nunique()} subnetworks{named}"))
-    return facts
+        lost = f"; {inputs.collapsed[share]}" if share in inputs.collapsed else ""
+        facts.append((f"{100 * share:.0f} % sparsity", f"{runs['subnetwork'].nunique()} subnetworks{named}{lost}"))
+    empty = {share: told for share, told in inputs.collapsed.items() if share not in inputs.by_sparsity}
+    return [*facts, *((f"{100 * share:.0f} % sparsity", f"no subnetworks; {told}") for share, told in empty.items())]
 
 
 def _seeds(seeds: Sequence[int]) -> str:

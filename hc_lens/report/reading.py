@@ -1,7 +1,7 @@
 """The reading of a study: every finding, in the order of the page, and the answer in one sentence."""
 
 from hc_lens.report import ablation, subnetworks
-from hc_lens.report.findings import Finding, counted
+from hc_lens.report.findings import Finding, counted, sparsity
 from hc_lens.report.inputs import ReportInputs
 
 _LEADING = ("core", "core-ood", "additive-margin")
@@ -29,14 +29,16 @@ def clean(inputs: ReportInputs) -> Finding:
     question = "Did every pruning run go as asked?"
     rule = (
         "A run is warned of if its trained sparsity, before the last cut to exact size, is more than 5 points off its "
-        "target, or if "
-        "more than 10 % of its gates are neither open nor closed (|a| < 1.6)."
+        "target, or if more than 10 % of its gates are neither open nor closed (|a| < 1.6). A seed collapses, and gives no "
+        "subnetwork, if all its gates end open or all closed."
     )
     if not inputs.warnings:
         sentence = "No run missed its target sparsity, and none left more than a tenth of its gates undecided."
         return Finding("clean", question, "yes", "every pruning run went as asked", sentence, rule)
     number = counted(len(inputs.warnings), "warning")
-    sentence = f"Pruning gave {number}, listed under the findings; what rests on those runs is to be taken with care."
+    collapsed = [f"at {sparsity(share)} {told}" for share, told in inputs.collapsed.items()]
+    without = f" {_sentence('; '.join(collapsed))} Every finding is of the others." if collapsed else ""
+    sentence = f"Pruning gave {number}, listed under the findings; what rests on those runs is to be taken with care.{without}"
     return Finding("clean", question, "no", f"pruning gave {number}", sentence, rule)
 
 

@@ -8,8 +8,9 @@ from hc_lens.stages.evaluation import evaluate_into, evaluation_of, pruned_evalu
 from hc_lens.stages.interaction import InteractionTables, dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.kept import remembered
 from hc_lens.stages.means import means_into, means_spec
+from hc_lens.stages.outcomes import asked_seeds, collapsed_seeds, kept_outcome
 from hc_lens.stages.path import PrunedPath, open_path, prune_path_into
-from hc_lens.stages.pruned import Pruned, open_pruned, prune_into
+from hc_lens.stages.pruned import Pruned, open_pruned, prune_into, pruned_outcome
 from hc_lens.stages.reporting import QUESTION, report_inputs
 from hc_lens.stages.rows import Measuring, Rows
 
@@ -24,7 +25,9 @@ __all__ = [
     "PrunedPath",
     "Rows",
     "ablate_into",
+    "asked_seeds",
     "attention_into",
+    "collapsed_seeds",
     "core_into",
     "core_of",
     "dependence_into",
@@ -33,6 +36,7 @@ __all__ = [
     "evaluation_of",
     "greedy_into",
     "interactions_into",
+    "kept_outcome",
     "means_into",
     "means_spec",
     "open_core",
@@ -42,6 +46,7 @@ __all__ = [
     "prune_into",
     "prune_path_into",
     "pruned_evaluation",
+    "pruned_outcome",
     "remembered",
     "removal_into",
     "report_inputs",

@@ -73,7 +73,8 @@ def evaluation_of(pruned: Pruned | PrunedPath) -> pd.DataFrame:
             raise RunError(f"{run.path}: {name} is of another subnetwork than the run holds now: evaluate the run again")
     if other := [name for name, each in zip(names, options, strict=True) if _rows_of(each) != _rows_of(options[-1])]:
         raise RunError(f"{run.path}: {other[0]} and {names[-1]} are of different rows: evaluate the run again")
-    return pd.concat([run.read_table(name) for name in names], ignore_index=True)
+    table = pd.concat([run.read_table(name) for name in names], ignore_index=True)
+    return table.assign(target=table["target"].where(table["subnetwork"] != "full"))  # earlier versions gave it one
 
 
 def _members(pruned: Pruned | PrunedPath) -> dict[str, dict[str, object]]:

@@ -1,7 +1,7 @@
 """A rising-target pruning run as a run directory: one run per seed, a subnetwork at each sparsity of its grid."""
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -14,25 +14,37 @@ from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
+from hc_lens.pruning.advice import collapse_told
 from hc_lens.pruning.path import cut_steps, require_grid
 from hc_lens.pruning.trained import TrainedGates
 from hc_lens.runs import Run, RunError
-from hc_lens.stages.seeds import require_done, train_missing
+from hc_lens.stages.outcomes import collapse_of, collapsed_seeds, record_outcome
+from hc_lens.stages.seeds import device_name, require_done, train_missing
 from hc_lens.subnetwork import Subnetwork
 
 
 @dataclass(frozen=True, eq=False)
 class PrunedPath:
-    """A finished rising-target run: `by_target` are the subnetworks of each sparsity of the grid, in the order of the seeds."""
+    """A finished rising-target run: `by_target` are the subnetworks of each sparsity of the grid, in the order of the seeds.
+
+    `collapsed` says, by seed, why some gave none.
+    """
 
     run: Run
     config: PruneConfig
     by_target: Mapping[float, tuple[Subnetwork, ...]]
+    collapsed: Mapping[int, str] = field(default_factory=dict[int, str])
 
     @property
     def subnetworks(self) -> tuple[Subnetwork, ...]:
         """All of them, one sparsity after the other."""
         return tuple(sub for subs in self.by_target.values() for sub in subs)
+
+    @property
+    def collapse(self) -> str:
+        """Which seeds collapsed, and why; empty if none did."""
+        alive = {sub.seed for sub in self.subnetworks}
+        return collapse_told(self.collapsed, len(alive) + len(self.collapsed)) if self.collapsed else ""
 
     def only(self, seeds: Container[int | None]) -> "PrunedPath":
         """The same run with the subnetworks of these seeds alone."""
@@ -76,21 +88,27 @@ def prune_path_into(
         origin.store(run)
     steps = cut_steps(config, grid)
 
-    def keep(trained: TrainedGates, places: Sequence[int]) -> None:
-        cuts = [trained.cut(step, target) for step, target in zip(steps, grid, strict=True)]
-        history = trained.table()
-        for i in places:
-            seed = trained.seeds[i]
+    device = device_name(model)
+
+    def keep(trained: TrainedGates) -> None:
+        collapsed, history = trained.collapsed(), trained.table()
+        alive = trained.only([seed for seed in trained.seeds if seed not in collapsed])
+        cuts = {
+            target: dict(zip(alive.seeds, alive.cut(step, target), strict=True))
+            for step, target in zip(steps, grid, strict=True)
+        }
+        for seed in trained.seeds:
             run.write_table(f"history/seed-{seed}", history[history["seed"] == seed].reset_index(drop=True))
-            for target, cut in zip(grid, cuts, strict=True):  # the last one's file says that the seed is done
-                cut[i].save(_file(run, seed, target))
+            record_outcome(run, seed, device, collapsed.get(seed))
+            for target, subs in cuts.items() if seed not in collapsed else ():  # the last one's file says that the seed is done
+                subs[seed].save(_file(run, seed, target))
 
     train_missing(run, model, encoded, means, config, seeds, steps, partial(_done, run), keep, every=every)
     return _read(run, seeds)
 
 
 def open_path(directory: Path, seeds: Sequence[int] | None = None) -> PrunedPath:
-    """Read a rising-target run back, with all its seeds or these.
+    """Read a rising-target run back, with all its seeds or these; without subnetworks if all of them collapsed.
 
     Raises:
         RunError: if the directory is not a run of this kind, or some of its seeds are not trained yet.
@@ -103,8 +121,10 @@ def open_path(directory: Path, seeds: Sequence[int] | None = None) -> PrunedPath
 
 
 def _read(run: Run, seeds: Sequence[int]) -> PrunedPath:
-    by_target = {target: tuple(Subnetwork.load(_file(run, seed, target)) for seed in seeds) for target in _grid(run)}
-    return PrunedPath(run, PruneConfig(**cast("dict[str, Any]", run.spec["config"])), by_target)
+    collapsed = collapsed_seeds(run, seeds)
+    alive = [seed for seed in seeds if seed not in collapsed]
+    by_target = {target: tuple(Subnetwork.load(_file(run, seed, target)) for seed in alive) for target in _grid(run)}
+    return PrunedPath(run, PruneConfig(**cast("dict[str, Any]", run.spec["config"])), by_target, collapsed)
 
 
 def _grid(run: Run) -> list[float]:
@@ -112,7 +132,7 @@ def _grid(run: Run) -> list[float]:
 
 
 def _done(run: Run, seed: int) -> bool:
-    return _file(run, seed, _grid(run)[-1]).exists()
+    return _file(run, seed, _grid(run)[-1]).exists() or collapse_of(run, seed) is not None
 
 
 def _file(run: Run, seed: int, target: float) -> Path:

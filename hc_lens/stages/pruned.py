@@ -1,11 +1,12 @@
 """A pruning run directory: pruned seed by seed, and read back.
 
-It holds `subnetworks/seed-42.safetensors` (with the means once, in `subnetworks/means/`), `gates/`, `history/`, `outcome/`, and
-for gates in training `training/`.
+It holds `subnetworks/seed-42.safetensors` (with the means once, in `subnetworks/means/`), `gates/`, `history/`, `outcome/`
+(which says of a seed without a subnetwork how its gates collapsed), and for gates in training `training/`.
 """
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,8 +18,10 @@ from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
+from hc_lens.pruning.advice import Ended, collapse_told, warnings_of
 from hc_lens.pruning.trained import TrainedGates
 from hc_lens.runs import Run, RunError
+from hc_lens.stages.outcomes import collapse_of, collapsed_seeds, device_of_seed, kept_outcome, record_outcome
 from hc_lens.stages.seeds import device_name, require_done, train_missing
 from hc_lens.subnetwork import Subnetwork
 
@@ -27,7 +30,8 @@ from hc_lens.subnetwork import Subnetwork
 class Pruned:
     """A finished pruning run: its directory, configuration, subnetworks in the order of their seeds, and what it warned of.
 
-    `devices` are those that its seeds were trained on, where that is recorded.
+    `devices` are those that its seeds were trained on, where that is recorded; `collapsed` says why some seeds gave no
+    subnetwork.
     """
 
     run: Run
@@ -35,23 +39,31 @@ class Pruned:
     subnetworks: tuple[Subnetwork, ...]
     warnings: tuple[str, ...]
     devices: tuple[str, ...] = ()
+    collapsed: Mapping[int, str] = field(default_factory=dict[int, str])
 
     @property
     def means(self) -> ActivationMeans:
         return self.subnetworks[0].means
+
+    @property
+    def collapse(self) -> str:
+        """Which seeds collapsed, and why; empty if none did."""
+        return collapse_told(self.collapsed, len(self.subnetworks) + len(self.collapsed)) if self.collapsed else ""
 
     def only(self, seeds: Container[int | None]) -> "Pruned":
         """The same run with the subnetworks of these seeds alone."""
         return replace(self, subnetworks=tuple(sub for sub in self.subnetworks if sub.seed in seeds))
 
     def with_targets(self, evaluation: pd.DataFrame) -> pd.DataFrame:
-        """The evaluation of `subnetworks` with the sparsity that was asked for, as `target`."""
-        return evaluation.assign(target=self.config.sparsity)
+        """The evaluation of `subnetworks` with the sparsity that was asked for, as `target`; the full model has none."""
+        return evaluation.assign(target=self.config.sparsity).assign(
+            target=lambda table: table["target"].where(table["subnetwork"] != "full")
+        )
 
     def history(self) -> pd.DataFrame:
-        """Target, sparsity, loss and multipliers at every step of every seed."""
-        tables = [self.run.read_table(f"history/seed-{sub.seed}") for sub in self.subnetworks]
-        return pd.concat(tables, ignore_index=True)
+        """Target, sparsity, loss and multipliers at every step of every seed, of those that collapsed last."""
+        seeds = [*(sub.seed for sub in self.subnetworks), *self.collapsed]
+        return pd.concat([self.run.read_table(f"history/seed-{seed}") for seed in seeds], ignore_index=True)
 
 
 def prune_into(
@@ -68,8 +80,9 @@ def prune_into(
     """Prune with every seed that the directory does not hold yet, keeping each group of seeds as soon as it is trained.
 
     Gates in training are kept `every` so many seconds, and a killed call goes on from them. A directory takes further seeds at
-    any time; several processes may train different seeds of it. The result is of these seeds, whatever else it holds. `origin`
-    says where model and task lie, so that commands and later calls need only the directory.
+    any time; several processes may train different seeds of it. The result is of these seeds, whatever else it holds. A seed
+    whose gates all end open, or all closed, has no subnetwork; that is kept, and it is not trained again. `origin` says where
+    model and task lie, so that commands and later calls need only the directory.
 
     Raises:
         RunError: if the directory holds another run, or another process trains one of the seeds.
@@ -82,17 +95,19 @@ def prune_into(
         origin.store(run)
     device = device_name(model)
 
-    def keep(trained: TrainedGates, places: Sequence[int]) -> None:
-        last = config.steps - 1
-        cut, warnings, history = trained.cut(last, config.sparsity), trained.warnings(last), trained.table()
-        for i in places:
-            seed = trained.seeds[i]
+    last = config.steps - 1
+
+    def keep(trained: TrainedGates) -> None:
+        collapsed, history = trained.collapsed(), trained.table()
+        alive = trained.only([seed for seed in trained.seeds if seed not in collapsed])
+        cuts = dict(zip(alive.seeds, alive.cut(last, config.sparsity), strict=True))
+        for i, seed in enumerate(trained.seeds):
             run.write_table(f"history/seed-{seed}", history[history["seed"] == seed].reset_index(drop=True))
             run.write_tensors(f"gates/seed-{seed}", {"log_alpha": trained.log_alpha[last][i]})
-            run.write_json(f"outcome/seed-{seed}", {"warnings": list(warnings[i]), "device": device})
-            cut[i].save(_file(run, seed))  # last: its presence says that the seed is done
+            record_outcome(run, seed, device, collapsed.get(seed))
+            if seed in cuts:
+                cuts[seed].save(_file(run, seed))  # last: its presence says that the seed is done
 
-    last = config.steps - 1
     train_missing(run, model, encoded, means, config, seeds, [last], partial(_done, run), keep, every=every)
     return _read(run, seeds)
 
@@ -101,8 +116,20 @@ def open_pruned(directory: Path, model: HookedModel | None = None, seeds: Sequen
     """Read a pruning run back, with all its seeds or these; with `model`, refuse one of another model.
 
     Raises:
-        RunError: if the directory is not a pruning run, or some of its seeds are not trained yet.
+        RunError: if the directory is not a pruning run, some of its seeds are not trained yet, or all of them collapsed.
         SubnetworkError, MeansError: if a subnetwork or its means are absent, damaged, or of another model.
+    """
+    pruned = pruned_outcome(directory, model, seeds)
+    if not pruned.subnetworks:
+        raise RunError(f"{directory}: {'; '.join(pruned.warnings)}; {kept_outcome(pruned.run, list(pruned.collapsed))}")
+    return pruned
+
+
+def pruned_outcome(directory: Path, model: HookedModel | None = None, seeds: Sequence[int] | None = None) -> Pruned:
+    """`open_pruned` for a grid, of which a cell may be empty: no subnetworks where all seeds collapsed.
+
+    Raises:
+        RunError, SubnetworkError, MeansError: as `open_pruned`.
     """
     run = Run.open(directory)
     if run.kind != "prune":
@@ -111,15 +138,25 @@ def open_pruned(directory: Path, model: HookedModel | None = None, seeds: Sequen
 
 
 def _read(run: Run, seeds: Sequence[int], model: HookedModel | None = None) -> Pruned:
-    subnetworks = tuple(Subnetwork.load(_file(run, seed), model) for seed in seeds)
-    outcomes = [cast("dict[str, Any]", run.read_json(f"outcome/seed-{seed}")) for seed in seeds]
-    devices = tuple(dict.fromkeys(outcome["device"] for outcome in outcomes))
+    collapsed = collapsed_seeds(run, seeds)
+    subnetworks = tuple(Subnetwork.load(_file(run, seed), model) for seed in seeds if seed not in collapsed)
+    devices = dict.fromkeys(device for seed in seeds if (device := device_of_seed(run, seed)) is not None)
     config = PruneConfig(**cast("dict[str, Any]", run.spec["config"]))
-    return Pruned(run, config, subnetworks, tuple(text for outcome in outcomes for text in outcome["warnings"]), devices)
+    warnings = warnings_of(config, [*map(_ended, subnetworks), *(_none_from(seed, collapsed) for seed in collapsed)])
+    return Pruned(run, config, subnetworks, warnings, tuple(devices), collapsed)
+
+
+def _ended(sub: Subnetwork) -> Ended:
+    told = cast("dict[str, float]", sub.provenance)  # what is not told there cannot be warned of
+    return Ended(cast(int, sub.seed), told.get("trained_sparsity", math.nan), told.get("undecided", math.nan))
+
+
+def _none_from(seed: int, collapsed: Mapping[int, str]) -> Ended:
+    return Ended(seed, math.nan, math.nan, collapsed[seed])
 
 
 def _done(run: Run, seed: int) -> bool:
-    return _file(run, seed).exists()
+    return _file(run, seed).exists() or collapse_of(run, seed) is not None
 
 
 def _file(run: Run, seed: int) -> Path:

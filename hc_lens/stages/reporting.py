@@ -32,11 +32,16 @@ def report_inputs(
 ) -> ReportInputs:
     """What the runs hold, and the fine-tuning run their model comes from; ablation is left out where it was not run.
 
-    So is that of another core than the runs have now, which the notes then say.
+    So is that of another core than the runs have now, which the notes then say. Of a run whose seeds all collapsed, the
+    warnings are shown.
 
     Raises:
-        RunError: if a run was not evaluated, or the first has no core, or one of others than these subnetworks.
+        RunError: if a run was not evaluated, or the first with subnetworks has no core, or one of others than these
+            subnetworks.
     """
+    warnings = tuple(text for p in pruned for text in p.warnings)
+    collapsed = {p.config.sparsity: p.collapse for p in pruned if p.collapse}
+    pruned = [p for p in pruned if p.subnetworks]
     first = pruned[0].run
     evaluation, core = pruned_evaluation(pruned), open_core_of(pruned)
     other = _other_core(first, core)
@@ -58,7 +63,8 @@ def report_inputs(
         mlps=_stacked([(p.config.sparsity, mlp_frequency(p.subnetworks)) for p in pruned]),
         effects=_effects(first, core) if ablated else None,
         additivity=None if additivity is None or additivity.empty else additivity,
-        warnings=tuple(text for p in pruned for text in p.warnings),
+        warnings=warnings,
+        collapsed=collapsed,
         notes=(*notes, *other),
     )
 

@@ -4,7 +4,6 @@ A run directory takes more seeds at any time: what it was asked for so far is in
 """
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import torch
 
@@ -13,19 +12,15 @@ from hc_lens.data.batches import Encoded
 from hc_lens.forward import device_of
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
-from hc_lens.pruning import GateCheckpoints, PruneConfig, PruneError
+from hc_lens.pruning import GateCheckpoints, PruneConfig
 from hc_lens.pruning.objective import imitation
 from hc_lens.pruning.trained import TrainedGates, train_seeds
 from hc_lens.pruning.training import data_order, runs_together
 from hc_lens.runs import Run
+from hc_lens.stages.outcomes import asked_seeds
 
-Keep = Callable[[TrainedGates, Sequence[int]], None]
-"""Writes some of the runs trained together, by their places among them."""
-
-
-def asked_seeds(run: Run) -> list[int]:
-    """The seeds that a pruning run was asked for so far, ascending."""
-    return cast("list[int]", run.read_json("seeds")) if run.file("seeds", "json").exists() else []
+Keep = Callable[[TrainedGates], None]
+"""Writes runs that were trained together."""
 
 
 def ask(run: Run, seeds: Sequence[int]) -> None:
@@ -47,9 +42,12 @@ def require_done(run: Run, done: Callable[[int], bool], seeds: Sequence[int] | N
     """These seeds of a run, by default all that it was asked for, which have been trained.
 
     Raises:
-        RunError: naming those that have not.
+        RunError: naming those that have not, or that the run was never asked for.
     """
-    seeds = asked_seeds(run) if seeds is None else seeds
+    asked = asked_seeds(run)
+    seeds = asked if seeds is None else seeds
+    if unknown := [seed for seed in seeds if seed not in asked and not done(seed)]:
+        raise RunError(f"{run.path} has no seed {unknown[0]}: it has {', '.join(map(str, asked)) or 'none'}")
     if missing := [seed for seed in seeds if not done(seed)]:
         raise RunError(
             f"{run.path} holds a pruning run that has not finished, seeds {missing} are missing: "
@@ -73,12 +71,12 @@ def train_missing(
 ) -> None:
     """Train the seeds that are not `done`, as many together as the memory allows, and `keep` each group when it is.
 
-    The gates of a group in training are kept in `training/` every so many seconds. Seeds whose gates collapse do not cost the
-    others their subnetworks.
+    The gates of a group in training are kept in `training/` every so many seconds. `keep` also gets seeds whose gates
+    collapsed: that is an outcome, and leaves them done.
 
     Raises:
         BusyError: if another process trains one of the seeds.
-        PruneError: if a loss is NaN; at the end, if gates of a seed all ended open or all closed.
+        PruneError: if a loss is NaN.
     """
     ask(run, seeds)
     try:
@@ -106,17 +104,11 @@ def _train(
         return
     # The full model's predictions, computed once for all groups.
     loss = imitation(model, encoded, config, [data_order(encoded, config, seed) for group in groups for seed in group])
-    collapsed: dict[int, str] = {}
     for group in groups:
         with run.locked(*(f"seed-{seed}" for seed in group)):
             trained = train_seeds(model, encoded, means, config, group, loss, cuts, f"prune {config.sparsity:g}", checkpoints)
-            here = {seed: text for seed, text in trained.collapsed().items() if not done(seed)}
-            keep(trained, [i for i, seed in enumerate(group) if seed not in here and not done(seed)])
-            if not here:
-                checkpoints.discard(group)
-            collapsed |= here
-    if collapsed:
-        raise PruneError("; ".join(collapsed.values()))
+            keep(trained.only([seed for seed in group if not done(seed)]))
+            checkpoints.discard(group)
 
 
 def _groups(checkpoints: GateCheckpoints, missing: Sequence[int], together: int) -> list[tuple[int, ...]]:
