@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hc_lens.means import ActivationMeans
     from hc_lens.metrics import evaluate, predict
     from hc_lens.models import load_compact, load_model, minilm_directory, new_model
+    from hc_lens.origin import Origin
     from hc_lens.pruning import PruneConfig, PruneResult, prune
     from hc_lens.report import ReportInputs, write_report
     from hc_lens.runs import Run
@@ -50,6 +51,7 @@ _HOME = {
     "Edit": "hooks",
     "Head": "units",
     "Mlp": "units",
+    "Origin": "origin",
     "PruneConfig": "pruning",
     "PruneResult": "pruning",
     "ReportInputs": "report",
@@ -105,6 +107,7 @@ __all__ = [
     "Edit",
     "Head",
     "Mlp",
+    "Origin",
     "PruneConfig",
     "PruneResult",
     "ReportInputs",

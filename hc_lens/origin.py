@@ -121,7 +121,7 @@ class Origin:
         if not run.file("origin", "json").exists() or run.read_json("origin") != asked:
             run.write_json("origin", asked)
 
-    def load(self, device: torch.device) -> "tuple[Classifier, Task]":
+    def load(self, device: torch.device | str = "cpu") -> "tuple[Classifier, Task]":
         """The model and the rows; where a file that they were read from has changed since, a warning says so.
 
         Raises:
@@ -145,7 +145,7 @@ class Origin:
             )
         return task
 
-    def load_classifier(self, device: torch.device) -> "Classifier":
+    def load_classifier(self, device: torch.device | str = "cpu") -> "Classifier":
         """The model alone.
 
         Raises:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
 from hc_lens.cli import main
 from hc_lens.data import Split, Task, load_task, synthetic_nli
@@ -198,7 +197,7 @@ def test_a_study_of_the_library_goes_on_at_the_command_line(tmp_path: Path, caps
 
 def test_a_run_of_the_command_line_opens_in_the_library(root: Path) -> None:
     pruned = open_pruned(root / "pruned")
-    model, task = Origin.of(pruned.run).load(torch.device("cpu"))
+    model, task = Origin.of(pruned.run).load()
     pruned.means.require_model(model)
     assert [file.path for file in task.files] == [str(root / "pairs.tsv"), str(root / "swap.tsv")]
     assert task.fingerprint == Run.open(root / "ft").spec["task"]["fingerprint"]  # type: ignore[index]
