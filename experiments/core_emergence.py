@@ -74,7 +74,7 @@ def config(preset: Preset) -> Config:
         return Config(smoke(), None, SMOKE_SEEDS, (54, 55), 0.5, 0.6, Measuring(500, 20), 20, SMOKE_SPARSITIES)
     if preset == "desk":
         steps = (0, 300, 600, 900, 1_200, 1_500, 1_800, 2_400)
-        return Config(nli_desk(), steps, SEEDS, (54, 55, 56), 0.5, 0.75, Measuring(10_000, 100, "bf16"), 40)
+        return Config(nli_desk(), steps, SEEDS, (54, 55, 56), 0.5, 0.75, Measuring(10_000, 100, "auto"), 40)
     steps = (0, 500, *range(6_500, 54_501, 6_000))
     return Config(nli_paper(), steps, SEEDS, (54, 55, 56), 0.5, 0.25, Measuring(100_000), 200)
 

@@ -67,8 +67,8 @@ def parts(preset: Preset) -> list[Part]:
         small = embedded()
         few, both = (0.2, 0.4, 0.6, 0.8), rising(small, 0.8, 400)
         return [
-            Part(mini, steps, tenths, seeds, (400, 20), Measuring(4_000, None, "bf16"), quick, False),
-            Part(small, small_steps, few, seeds, (500, 100), Measuring(2_000, None, "bf16"), both, True),
+            Part(mini, steps, tenths, seeds, (400, 20), Measuring(4_000, None, "auto"), quick, False),
+            Part(small, small_steps, few, seeds, (500, 100), Measuring(2_000, None, "auto"), both, True),
         ]
     published = tuple(round(0.05 * i, 2) for i in range(5, 15))
     return [

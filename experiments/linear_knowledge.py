@@ -108,7 +108,7 @@ def config(preset: Preset) -> Config:
     cleaning = CleaningConfig(max_subjects=120)
     if preset == "desk":
         gates = PruneConfig.desk(steps=300)
-        quick = {"ramp_steps": 110, "batch_size": 16, "lr_gates": 0.15, "lr_multipliers": 0.2, "precision": "bf16"}
+        quick = {"ramp_steps": 110, "batch_size": 16, "lr_gates": 0.15, "lr_multipliers": 0.2}
         few = Inside(2, 1, replace(PruneConfig.desk(steps=150), **quick), (0, 1))
         return Config(
             WorldConfig(),

@@ -42,7 +42,7 @@ def config(preset: Preset) -> Config:
         return Config(smoke(), (0.3, 0.5, 0.7), (42, 43), Measuring(500, 20))
     every_five = tuple(round(0.05 * i, 2) for i in range(1, 20))
     if preset == "desk":
-        return Config(embedded(), every_five, (42, 43, 44), Measuring(2_000, 200, "bf16"))
+        return Config(embedded(), every_five, (42, 43, 44), Measuring(2_000, 200, "auto"))
     return Config(nli_paper(), every_five, (42, 43, 44), Measuring(100_000))
 
 

@@ -43,7 +43,7 @@ def config(preset: Preset, places: Places) -> Config:
         base = pruned_base(smoke(), places, sparsities=SMOKE_SPARSITIES, seeds=SMOKE_SEEDS)
         return Config(base, Rows(20), 3, 3)
     if preset == "desk":
-        return Config(pruned_base(nli_desk(), places), Rows(60, precision="bf16"), 5, 5)
+        return Config(pruned_base(nli_desk(), places), Rows(60, precision="auto"), 5, 5)
     return Config(pruned_base(nli_paper(), places), Rows(500), 50, 5)
 
 

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Literal, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -14,15 +14,13 @@ from hc_lens.data.batches import Batch, Encoded, encode, encode_tokens
 from hc_lens.data.task import Split
 from hc_lens.hooks import HookedModel
 from hc_lens.models import fused
+from hc_lens.precision import Kind, Precision, resolve
 
 Inputs = Split | Encoded | Tensor
 """Sentence pairs, encoded rows, or token ids `Int[Tensor, "row pos"]` without padding (a plain language model's data)."""
 
-Precision = Literal["fp32", "bf16"]
-"""Of matrix products and attention; the residual stream, LayerNorm, losses and scores are always fp32."""
 
-
-def dtype_of(precision: Precision) -> torch.dtype | None:
+def dtype_of(precision: Kind) -> torch.dtype | None:
     """What `fused` takes for this precision."""
     return torch.bfloat16 if precision == "bf16" else None
 
@@ -107,10 +105,11 @@ def device_of(model: nn.Module) -> torch.device:
 def inference(model: HookedModel, precision: Precision = "fp32", *, narrow: bool = False) -> Generator[None]:
     """Eval mode, no gradients and fused weights; what was so before is restored, also on error.
 
-    Weights are packed once on entry: many passes under one `inference` share it. With `narrow`, an encoder classifier's last
-    block computes the first token only, as `fused` says: for callers that want logits.
+    `precision` "auto" is what products on this machine are faster in, measured once. Weights are packed once on entry: many
+    passes under one `inference` share it. With `narrow`, an encoder classifier's last block computes the first token only, as
+    `fused` says: for callers that want logits.
     """
-    with mode(model, training=False), torch.no_grad(), fused(model, dtype=dtype_of(precision), narrow=narrow):
+    with mode(model, training=False), torch.no_grad(), fused(model, dtype=dtype_of(resolve(precision, model)), narrow=narrow):
         yield
 
 

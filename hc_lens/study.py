@@ -14,10 +14,11 @@ import pandas as pd
 
 from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_tokenizer
 from hc_lens.data.task import Task
-from hc_lens.forward import Precision, device_of
+from hc_lens.forward import device_of
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier, new_model
 from hc_lens.origin import Origin
+from hc_lens.precision import Precision
 from hc_lens.pruning import PruneConfig, PruneError
 from hc_lens.report import CoreSummary, ReportInputs, headline, read, write_report
 from hc_lens.runs import Run
@@ -185,9 +186,7 @@ def embedded_model(seed: int = 0) -> Classifier:
 
 
 DEMO = StudyConfig(
-    train=TrainConfig(
-        steps=1200, batch_size=64, lr=5e-4, warmup_steps=100, max_length=32, checkpoint_every=150, precision="bf16"
-    ),
+    train=TrainConfig(steps=1200, batch_size=64, lr=5e-4, warmup_steps=100, max_length=32, checkpoint_every=150),
     # In a third of the desk recipe's 600 steps its multipliers overshoot. Slower ones, faster gates, more steps at the target:
     # at most 6 % of the gates undecided, no target missed (6 seeds, both sparsities).
     prune=tuple(

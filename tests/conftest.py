@@ -70,6 +70,12 @@ def _seeds() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _no_machine_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`auto` is fp32 unless a test says otherwise: what a machine is faster in must not decide what a test sees."""
+    monkeypatch.setattr("hc_lens.machine.bf16_speedup", lambda products: 1.0)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The corpora of the published protocol, where the machine has them."""
@@ -81,8 +87,9 @@ def shared_data() -> Path:
     return folder
 
 
-FINETUNE = ("--limit", "300", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "10", "--eval-rows", "10")
-PRUNE = ("--steps", "20", "--gate-std", "2", "--batch-size", "8", "--seeds", "42..44", "--means-rows", "50")
+FP32 = ("--precision", "fp32")
+FINETUNE = ("--limit", "300", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "10", "--eval-rows", "10", *FP32)
+PRUNE = ("--steps", "20", "--gate-std", "2", "--batch-size", "8", *FP32, "--seeds", "42..44", "--means-rows", "50")
 
 
 @pytest.fixture(scope="session")

@@ -22,10 +22,11 @@ from experiments.bench.batches import BATCH, epoch, mnli_pairs, typical, widths
 from experiments.bench.timing import interleaved, medians, ratio, report, rounded
 from experiments.bench.workloads import SEED, Workload, bert
 from hc_lens.data.batches import Encoded
-from hc_lens.forward import Precision, inference
+from hc_lens.forward import inference
 from hc_lens.hooks import Edit, hooked
 from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier, load_model
+from hc_lens.precision import Precision
 from hc_lens.subnetwork import Subnetwork
 
 REMOVED = 0.7

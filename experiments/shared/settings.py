@@ -17,8 +17,8 @@ from hc_lens.data import NLI_LABELS, PAPER_CASES, QQP_LABELS, load_task, paws_qq
 from hc_lens.data.desk import data_folder, desk_mixture
 from hc_lens.data.synthetic import LABELS, synthetic_tokenizer
 from hc_lens.data.task import Task
-from hc_lens.forward import Precision
 from hc_lens.models import Classifier, load_model, minilm_directory, new_model
+from hc_lens.precision import Precision
 from hc_lens.pruning import PruneConfig
 from hc_lens.study import embedded_model
 from hc_lens.train import TrainConfig
@@ -128,7 +128,6 @@ def embedded(
             warmup_steps=100,
             max_length=32,
             checkpoint_every=150,
-            precision="bf16",
             seed=seed,
         ),
         prune=prune,
@@ -171,11 +170,9 @@ def nli_desk(hans_share: float = DESK_SHARE) -> Setting:
         name="nli-with-hans" if hans_share else "nli-without-hans",
         model=lambda: load_model(minilm_directory(), labels=NLI_LABELS),
         task=lambda: mixture.task,
-        train=TrainConfig(
-            steps=2_400, batch_size=32, lr=1e-4, warmup_steps=120, max_length=64, checkpoint_every=300, precision="bf16"
-        ),
+        train=TrainConfig(steps=2_400, batch_size=32, lr=1e-4, warmup_steps=120, max_length=64, checkpoint_every=300),
         prune=_desk_pruning,
-        precision="bf16",
+        precision="auto",
         onset_cases=SEEN,
         shown_cases=PAPER_CASES,
         notes=(share if hans_share else none, MINILM_NOTE),
@@ -191,13 +188,11 @@ def qqp_desk() -> Setting:
         name="qqp",
         model=lambda: load_model(minilm_directory(), labels=QQP_LABELS),
         task=lambda: task,
-        train=TrainConfig(
-            steps=1_600, batch_size=32, lr=1e-4, warmup_steps=80, max_length=64, checkpoint_every=200, precision="bf16"
-        ),
+        train=TrainConfig(steps=1_600, batch_size=32, lr=1e-4, warmup_steps=80, max_length=64, checkpoint_every=200),
         prune=_desk_pruning,
         evaluation_rows=1_500,
         checkpoint_rows=500,
-        precision="bf16",
+        precision="auto",
         onset_cases=tuple(paws),
         notes=(f"{len(task.train):,} training pairs of QQP; none of PAWS.", MINILM_NOTE),
     )
@@ -236,7 +231,7 @@ def _desk_pruning(sparsity: float) -> PruneConfig:
     # KL .114 nats on 600 development pairs; with rate .05 none, KL .074).
     # A seed at a time: on a CPU runs of this width gain nothing from a shared forward pass, and a kill then costs one seed.
     short = PruneConfig.desk(sparsity, steps=200)
-    return replace(short, lr_multipliers=0.05, max_length=64, precision="bf16", memory_gib=0.1)
+    return replace(short, lr_multipliers=0.05, max_length=64, memory_gib=0.1)
 
 
 def _corpora() -> Path:

@@ -11,8 +11,9 @@ from hc_lens.analysis.controls import layer_matched_sets
 from hc_lens.analysis.effects import Ablation, UnitSet, name_of, same_rows
 from hc_lens.analysis.measure import Metric, measured, run_sets
 from hc_lens.data.task import Task
-from hc_lens.forward import Inputs, Precision
+from hc_lens.forward import Inputs
 from hc_lens.hooks import Edit, HookedModel
+from hc_lens.precision import Precision
 from hc_lens.units import Head, Mlp, Unit, require_in_model
 
 Groups = Sequence[Collection[Unit]] | Mapping[str, Collection[Unit]]

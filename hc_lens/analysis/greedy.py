@@ -13,8 +13,8 @@ from hc_lens.analysis.ablation import Reference, ablate
 from hc_lens.analysis.domains import by_domain
 from hc_lens.analysis.effects import Ablation, CaseRows
 from hc_lens.data.task import Task
-from hc_lens.forward import Precision
 from hc_lens.hooks import HookedModel
+from hc_lens.precision import Precision
 from hc_lens.units import Head
 
 

@@ -12,9 +12,10 @@ from hc_lens.analysis.effects import CaseRows
 from hc_lens.data.batches import Batch, Encoded
 from hc_lens.data.sampling import some_rows
 from hc_lens.data.task import Split, Task
-from hc_lens.forward import Inputs, Precision, inference, inputs_of
+from hc_lens.forward import Inputs, inference, inputs_of
 from hc_lens.hooks import Edit, HookedModel
 from hc_lens.metrics import encode_cases, label_order, labels_of, log_odds, read_rows, read_rows_of_each, right_classes
+from hc_lens.precision import Precision
 from hc_lens.progress import progress
 
 Metric = Callable[[Tensor, Batch], Tensor]

@@ -11,6 +11,7 @@ from hc_lens.cli.heads import chosen_heads
 from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
 from hc_lens.cli.origin import model_and_task
 from hc_lens.cli.together import Asked, Together, measure
+from hc_lens.precision import Precision
 from hc_lens.stages import ablate_into, open_pruned
 from hc_lens.stages.rows import Rows
 from hc_lens.units import Head
@@ -32,6 +33,8 @@ class Arguments:
     """Draws the rows where --max-rows limits them, the random sets, and the bootstrap of the intervals."""
     batch_size: int = 64
     """Rows in one forward pass."""
+    precision: Precision = "fp32"
+    """Of matrix products: fp32, bf16, or auto for whichever is faster here."""
     together: tyro.conf.OmitArgPrefixes[Together] = field(default_factory=Together)
     common: tyro.conf.OmitArgPrefixes[Computing] = field(default_factory=Computing)
 
@@ -53,6 +56,7 @@ def main(words: Sequence[str]) -> None:
         max_rows=args.max_rows,
         controls=args.controls,
         batch_size=args.batch_size,
+        precision=args.precision,
         seed=args.seed,
     )
     output.keep(tables.effects, args.common.out, "effects")
@@ -64,7 +68,7 @@ def main(words: Sequence[str]) -> None:
             tables.additivity[["case", "scale", "joint", "summed", "excess", "low", "high", "floor_limited", "control_mean"]],
             "loss together (joint) and minus the sum of single losses (excess)",
         )
-    rows = Rows(args.max_rows, args.seed, args.batch_size)
+    rows = Rows(args.max_rows, args.seed, args.batch_size, args.precision)
     told = measure(Asked(pruned, model, task, heads, rows, args.controls, args.common.out), args.together)
     output.headline(args.run, "; ".join([_headline(effects, name, heads), *told]))
 

@@ -11,6 +11,7 @@ from hc_lens.cli.core import headline as core_headline
 from hc_lens.cli.finetune import with_steps
 from hc_lens.cli.options import Common, PoolChoice, Seeds, TaskChoice, device_of_name, parse
 from hc_lens.cli.prune import with_steps as with_pruning_steps
+from hc_lens.precision import Precision
 from hc_lens.runs import digest
 from hc_lens.stages import evaluation_of
 from hc_lens.study import DEMO, StudyConfig, embedded_model, run_study
@@ -35,6 +36,8 @@ class Arguments:
     """Steps of fine-tuning."""
     prune_steps: int = DEMO.prune[0].steps
     """Steps of pruning."""
+    precision: Precision = DEMO.train.precision
+    """Of training and pruning: fp32, bf16, or auto for whichever is faster on this machine."""
     pool: tyro.conf.OmitArgPrefixes[PoolChoice] = field(default_factory=PoolChoice)
     common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
 
@@ -58,10 +61,10 @@ def main(words: Sequence[str]) -> None:
 
 def study_config(args: Arguments) -> StudyConfig:
     """The demo's configuration with what was asked for."""
-    pruning = with_pruning_steps(DEMO.prune[0], args.prune_steps)
+    pruning = replace(with_pruning_steps(DEMO.prune[0], args.prune_steps), precision=args.precision)
     return replace(
         DEMO,
-        train=with_steps(DEMO.train, args.train_steps),
+        train=replace(with_steps(DEMO.train, args.train_steps), precision=args.precision),
         prune=tuple(replace(pruning, sparsity=sparsity) for sparsity in args.sparsities),
         seeds=args.seeds,
     )

@@ -9,6 +9,7 @@ import tyro
 from hc_lens.cli import output
 from hc_lens.cli.options import Computing, RunPaths, at_least_one, device_of_name, parse
 from hc_lens.cli.origin import model_and_task
+from hc_lens.precision import Precision
 from hc_lens.stages import evaluate_into, open_pruned
 
 
@@ -24,6 +25,8 @@ class Arguments:
     """Draws the rows where --max-rows limits them."""
     batch_size: int = 64
     """Rows in one forward pass."""
+    precision: Precision = "fp32"
+    """Of matrix products: fp32, bf16, or auto for whichever is faster here."""
     common: tyro.conf.OmitArgPrefixes[Computing] = field(default_factory=Computing)
 
 
@@ -36,7 +39,15 @@ def main(words: Sequence[str]) -> None:
         pruned = open_pruned(path)
         model, task = model_and_task(pruned.run, device)
         pruned.means.require_model(model)
-        table = evaluate_into(pruned, model, task, max_rows=args.max_rows, batch_size=args.batch_size, seed=args.seed)
+        table = evaluate_into(
+            pruned,
+            model,
+            task,
+            max_rows=args.max_rows,
+            batch_size=args.batch_size,
+            precision=args.precision,
+            seed=args.seed,
+        )
         tables.append(table.assign(run=str(path)))
         cases, subs = output.by_case(table), table[table["subnetwork"] != "full"]
         output.table(cases, f"accuracy by case, {len(pruned.subnetworks)} subnetworks at sparsity {pruned.config.sparsity:g}")

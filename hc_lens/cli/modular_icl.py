@@ -9,10 +9,10 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.options import Common, device_of_name, parse
-from hc_lens.forward import Precision
 from hc_lens.modular.incontext.evaluation import THRESHOLD, EvaluationSet, last_shot, phase_of
 from hc_lens.modular.incontext.model import ModelConfig
 from hc_lens.modular.incontext.training import Data, InContextConfig, TaskRule, Training, train_in_context
+from hc_lens.precision import Precision
 from hc_lens.runs import digest
 
 
@@ -60,7 +60,7 @@ class Arguments:
     seed: int = 0
     """Of tasks, examples, weights and batches."""
     precision: Precision = "fp32"
-    """bf16 for matrix products and attention in bfloat16."""
+    """Of matrix products and attention: fp32, bf16, or auto for whichever is faster here."""
     common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
 
 

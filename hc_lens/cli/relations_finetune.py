@@ -10,10 +10,10 @@ import tyro
 from hc_lens.cli import output
 from hc_lens.cli.options import Common, Seeds, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, open_model, open_run
-from hc_lens.forward import Precision
 from hc_lens.models.language import LanguageModel
+from hc_lens.precision import Precision
 from hc_lens.relations.finetune import OPAQUE, FinetuneConfig, finetune_relation
-from hc_lens.relations.measured import labels_of
+from hc_lens.relations.measured import labels_of, tuning_in
 from hc_lens.relations.relation import Relation
 from hc_lens.relations.scores import above_chance, majority_rate
 from hc_lens.relations.split import split_facts
@@ -51,7 +51,7 @@ class Arguments:
     first_block: int = FinetuneConfig.first_block
     """Blocks below this one stay as they are, as do the embeddings: faster."""
     precision: Precision = "fp32"
-    """bf16 for matrix products in bfloat16."""
+    """Of matrix products: fp32, bf16, or auto for whichever is faster here."""
     common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
 
     def config(self) -> FinetuneConfig:
@@ -62,7 +62,7 @@ class Arguments:
             batch_size=self.train_batch_size,
             max_epochs=self.max_epochs,
             first_block=self.first_block,
-            precision="float32" if self.precision == "fp32" else "bfloat16",
+            precision=self.precision,
         )
 
 
@@ -83,6 +83,7 @@ def main(words: Sequence[str]) -> None:
     run = open_run(args.common, "relations-finetune", model, relations, settings)
     rows: list[dict[str, object]] = []
     with run.locked():
+        config = tuning_in(run, model, config)
         for number, relation in enumerate(relations):
             for assignment in args.assignments:
                 for seed in args.seeds:

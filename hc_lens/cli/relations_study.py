@@ -11,6 +11,7 @@ from hc_lens.cli import output
 from hc_lens.cli.options import Common, Seeds, device_of_name, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, keep_run
 from hc_lens.models import smollm2_file
+from hc_lens.precision import Precision
 from hc_lens.provenance import provenance
 from hc_lens.relations.across import LEAST
 from hc_lens.relations.finetune import OPAQUE, FinetuneConfig
@@ -55,6 +56,8 @@ class Arguments:
     """Learning rate."""
     max_epochs: int = FinetuneConfig.max_epochs
     """Training stops when all its subjects are labelled right, or here."""
+    precision: Precision = FinetuneConfig.precision
+    """Of matrix products while fine-tuning: fp32, bf16, or auto for whichever is faster here."""
     first_block: int = FinetuneConfig.first_block
     """Blocks below this one stay as they are, as do the embeddings: faster."""
     workers: int = 1
@@ -71,7 +74,9 @@ class Arguments:
             category=self.category,
             others=self.others,
             n_shots=self.shots,
-            finetune=FinetuneConfig(lr=self.lr, max_epochs=self.max_epochs, first_block=self.first_block),
+            finetune=FinetuneConfig(
+                lr=self.lr, max_epochs=self.max_epochs, first_block=self.first_block, precision=self.precision
+            ),
         )
 
 

@@ -8,6 +8,7 @@ from typing import cast
 from hc_lens.cli import output
 from hc_lens.cli.core import headline as core_headline
 from hc_lens.cli.options import RunPath, parse
+from hc_lens.precision import told
 from hc_lens.pruning.advice import collapse_told
 from hc_lens.runs import Run, RunError
 from hc_lens.stages import asked_seeds, collapsed_seeds, evaluation_of, kept_outcome, open_core, pruned_outcome
@@ -31,7 +32,7 @@ def main(words: Sequence[str]) -> None:
     args = parse(Arguments, "show", words)
     run = Run.open(args.run)
     print(f"{run.path}: a {run.kind!r} run, {'finished' if run.finished else 'not finished'}, digest {run.digest[:12]}")
-    for title, values in (("made with", run.provenance), ("specification", run.spec)):
+    for title, values in (("made with", {**run.provenance, **told(run)}), ("specification", run.spec)):
         print(f"\n{title}")
         for name, value in _flat(values):
             print(f"  {name} = {_short(value)}")

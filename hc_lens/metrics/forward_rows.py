@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hc_lens.data.batches import Batch
-from hc_lens.forward import Inputs, Precision, device_of, inference, inputs_of, run_batch
+from hc_lens.forward import Inputs, device_of, inference, inputs_of, run_batch
 from hc_lens.hooks import Edit, HookedModel, hooked
 from hc_lens.metrics.edited_passes import each_output
+from hc_lens.precision import Precision
 
 
 def predict(

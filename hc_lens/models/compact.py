@@ -68,10 +68,10 @@ def compacting_pays(model: Classifier, units: frozenset[Unit], tokens: int) -> b
     """
     if any(listened_to(point) for point in model.hook_points()):
         return False
-    # A token costs one multiplication per weight of the blocks. Building (fused weights included) was measured to take 10-30 ms
-    # and about 1 ns per weight, in fp32 on two cores that do 50e9 multiplications a second; break-even then came at 200 tokens
-    # for BERT-base with half of its units, at 500 for 6 layers of width 384, at 4,500 for 4 layers of width 64. Twice that is
-    # asked for, since products in bfloat16 are up to three times as fast and building is not.
+    # A token costs one multiplication per weight of the blocks; building (fused weights included) takes as long as 5e8 of them
+    # and 50 for each weight, as measured on two cores with AVX-512. Twice that is asked for, since others multiply up to three
+    # times as fast, or in bfloat16, and do not build faster. Operations are counted and nothing is timed, so that the
+    # same call takes the same way everywhere: compact and gated models differ in their last bits.
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     attn, mlp = (_size(part) for part in (_blocks(model)[0].attn, _blocks(model)[0].mlp))
     heads = sum(isinstance(unit, Head) for unit in units)

@@ -1,10 +1,12 @@
 """Prune a frozen model with hard-concrete gates: many seeds in one call, each a subnetwork that imitates the full model."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hc_lens.forward import Inputs
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
+from hc_lens.precision import resolve
 from hc_lens.pruning.checkpoint import GateCheckpoints
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss
@@ -52,7 +54,8 @@ def prune(
     """
     config = config or PruneConfig()
     last = config.steps - 1
-    trained = train_seeds(model, data, means, config, seeds, loss, [last], f"prune {config.sparsity:g}", checkpoints)
+    computed = replace(config, precision=resolve(config.precision, model, config.batch_size, config.max_length))
+    trained = train_seeds(model, data, means, computed, seeds, loss, [last], f"prune {config.sparsity:g}", checkpoints)
     alive = trained.alive()
     return PruneResult(
         config,

@@ -4,6 +4,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from hc_lens.precision import Precision, require_precision
+
 
 @dataclass(frozen=True)
 class PruneConfig:
@@ -25,7 +27,8 @@ class PruneConfig:
         dropout: whether the model's dropout is on while gates train (the teacher's never is).
         estimate: sparsity in the Lagrangian: "expected" (closed form, 1 - mean P(g > 0)) or "sampled" (1 - mean g of the draw).
         discretisation: "top_k" (hits the target exactly) or "two_stage" (the paper's n0 and tau).
-        precision: of the model's forward and backward; gates, loss and Lagrangian are always fp32.
+        precision: of the model's forward and backward; gates, loss and Lagrangian are always fp32. "auto": whichever is
+            faster on the machine where a run begins.
         memory_gib: estimated activation memory that decides how many runs share a forward pass; one always runs.
         init_seed, noise_seed, order_seed: fix one stream of randomness over all runs, to tell which one makes subnetworks
             differ; None derives the stream from the run's own seed.
@@ -49,7 +52,7 @@ class PruneConfig:
     dropout: bool = False
     estimate: Literal["expected", "sampled"] = "expected"
     discretisation: Literal["top_k", "two_stage"] = "top_k"
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "auto"
     memory_gib: float = 4.0
     init_seed: int | None = None
     noise_seed: int | None = None
@@ -58,6 +61,7 @@ class PruneConfig:
     def __post_init__(self) -> None:
         if not 0 < self.sparsity < 1:
             raise ValueError(f"sparsity: the target must be in (0, 1), got {self.sparsity}")
+        require_precision(self.precision)
         for name in ("steps", "batch_size", "accumulation", "max_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: must be at least 1, got {getattr(self, name)}")
@@ -102,6 +106,7 @@ class PruneConfig:
             dropout=True,
             estimate="sampled",
             discretisation="two_stage",
+            precision="fp32",
         )
 
     def target(self, step: int) -> float:

@@ -10,6 +10,7 @@ from hc_lens.data.batches import Batch, Encoded
 from hc_lens.forward import device_of, dtype_of, mode, run_batch
 from hc_lens.hooks import HookedModel
 from hc_lens.models import fused
+from hc_lens.precision import resolve
 from hc_lens.pruning.config import PruneConfig
 
 Loss = Callable[[Tensor, Batch], Tensor]
@@ -62,7 +63,7 @@ def kl_to_full(
 def imitation(model: HookedModel, encoded: Encoded, config: PruneConfig, orders: Sequence[Int[Tensor, "micro batch"]]) -> Loss:
     """`kl_to_full` for the rows that these data orders visit, in the configuration's precision: what `prune` minimises."""
     visited = torch.unique(torch.cat([order.flatten() for order in orders]))
-    return kl_to_full(model, encoded, visited, dtype=dtype_of(config.precision))
+    return kl_to_full(model, encoded, visited, dtype=dtype_of(resolve(config.precision, model)))
 
 
 def lagrangian(target: float, sparsity: Float[Tensor, " run"], multipliers: Float[Tensor, "run 2"]) -> Float[Tensor, " run"]:

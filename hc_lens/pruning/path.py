@@ -1,7 +1,7 @@
 """One pruning run whose target rises through a grid of sparsities: a subnetwork at each, for the price of about one run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pandas as pd
@@ -11,6 +11,7 @@ from torch import Tensor
 from hc_lens.forward import Inputs
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
+from hc_lens.precision import resolve
 from hc_lens.pruning.checkpoint import GateCheckpoints
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss
@@ -78,7 +79,8 @@ def prune_path(
     """
     require_grid(grid, config)
     steps = cut_steps(config, grid)
-    trained = train_seeds(model, data, means, config, seeds, loss, steps, f"prune up to {config.sparsity:g}", checkpoints)
+    computed = replace(config, precision=resolve(config.precision, model, config.batch_size, config.max_length))
+    trained = train_seeds(model, data, means, computed, seeds, loss, steps, f"prune up to {config.sparsity:g}", checkpoints)
     alive = trained.alive()
     at = dict(zip(grid, steps, strict=True))
     return PathResult(

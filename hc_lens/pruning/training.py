@@ -15,6 +15,7 @@ from hc_lens.gates import HardConcrete, gate_edits, undecided
 from hc_lens.hooks import HookedModel, hooked
 from hc_lens.means import ActivationMeans
 from hc_lens.models import fused
+from hc_lens.precision import resolve
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, lagrangian
 
@@ -128,7 +129,7 @@ class GateTraining:
             stack.enter_context(torch.random.fork_rng([self.device] if self.device.type == "cuda" else []))
             torch.manual_seed(self._dropout_seed)
             stack.enter_context(frozen(self.model, dropout=self.config.dropout))
-            stack.enter_context(fused(self.model, dtype=dtype_of(self.config.precision), narrow=True))
+            stack.enter_context(fused(self.model, dtype=dtype_of(resolve(self.config.precision, self.model)), narrow=True))
             self._stack = stack.pop_all()
         return self
 

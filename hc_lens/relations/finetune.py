@@ -5,16 +5,16 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hc_lens.forward import device_of, inference, mode
+from hc_lens.forward import device_of, dtype_of, inference, mode
 from hc_lens.models import fused
 from hc_lens.models.language import LanguageModel
+from hc_lens.precision import Kind, Precision, require_precision, resolve
 from hc_lens.relations.closed_set import closed_set_scores
 from hc_lens.relations.labels import LabelMap
 from hc_lens.relations.prompts import Prompts, continuation, encode_prompts
@@ -46,9 +46,10 @@ class FinetuneConfig:
     warmup_steps: int = 5
     clip: float = 1.0
     first_block: int = 0
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "fp32"
 
     def __post_init__(self) -> None:
+        require_precision(self.precision)
         for name in ("batch_size", "max_epochs", "min_epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -60,11 +61,6 @@ class FinetuneConfig:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.min_epochs > self.max_epochs:
             raise ValueError(f"min_epochs must be at most max_epochs = {self.max_epochs}, got {self.min_epochs}")
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """Of the matrix products, as `hc_lens.models.fused` takes it."""
-        return torch.bfloat16 if self.precision == "bfloat16" else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,11 +130,12 @@ def finetune_relation(
     if missing := [answer for answer in relation.answers if answer not in labels.labels]:
         raise ValueError(f"relation {relation.name!r}: answers {missing} have no label")
     began = time.perf_counter()
+    kind = resolve(config.precision, model, config.batch_size)
     words = [continuation(model, f" {labels.label(answer)}") for answer in relation.answers]
     prompts = encode_prompts(model, relation, template)
     tuned = _with_own_blocks(model, config.first_block)
-    task = _task(tuned, prompts, words, relation.codes, config)
-    history = _train(tuned, task, torch.tensor(split.train), config, seed)
+    task = _task(tuned, prompts, words, relation.codes, config.first_block, kind)
+    history = _train(tuned, task, torch.tensor(split.train), config, kind, seed)
     scores = _scores(tuned, task, prompts, words)
     predictions = scores.argmax(dim=1)
     return Finetuned(
@@ -173,7 +170,8 @@ def _task(
     prompts: Prompts,
     words: Sequence[tuple[int, ...]],
     codes: Int[Tensor, " fact"],
-    config: FinetuneConfig,
+    first_block: int,
+    precision: Kind,
 ) -> _Task:
     depth = max(map(len, words))
     of_answer = torch.tensor([[*word, *[-100] * (depth - len(word))] for word in words])
@@ -183,28 +181,31 @@ def _task(
     for j in range(depth - 1):
         at = prompts.lengths + j
         ids[rows, at] = torch.where(targets[:, j + 1] >= 0, targets[:, j], ids[rows, at])
-    with inference(model, "bf16" if config.dtype else "fp32"):
+    with inference(model, precision):
         start = torch.zeros(*ids.shape, model.cfg.d_model)
         for rows in _by_length(prompts.lengths, 64):
             width = int(prompts.lengths[rows].max()) + depth - 1
             batch = ids[rows, :width].to(device_of(model))
-            start[rows, :width] = model(batch, stop_at_layer=config.first_block).float().cpu()
+            start[rows, :width] = model(batch, stop_at_layer=first_block).float().cpu()
     choices = [of_answer[:, j][of_answer[:, j] >= 0].unique().to(device_of(model)) for j in range(depth)]
-    return _Task(config.first_block, start, prompts.last, targets, choices)
+    return _Task(first_block, start, prompts.last, targets, choices)
 
 
-def _train(model: LanguageModel, task: _Task, train: Int[Tensor, " train"], config: FinetuneConfig, seed: int) -> list[float]:
+def _train(
+    model: LanguageModel, task: _Task, train: Int[Tensor, " train"], config: FinetuneConfig, precision: Kind, seed: int
+) -> list[float]:
     """Train the model's own blocks; the accuracy of each epoch."""
+    dtype = dtype_of(precision)
     parameters = _trained(model, config.first_block)
     optimizer = torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / (config.warmup_steps + 1)))
     order = torch.Generator().manual_seed(seed)
-    unembedding = model.unembed.W_U.detach().T.contiguous().to(config.dtype or torch.float32)
+    unembedding = model.unembed.W_U.detach().T.contiguous().to(dtype or torch.float32)
     history: list[float] = []
     with ExitStack() as restore:
         restore.enter_context(mode(model, training=True))
         restore.enter_context(torch.enable_grad())
-        restore.enter_context(fused(model, config.dtype, train_weights=True))
+        restore.enter_context(fused(model, dtype, train_weights=True))
         while len(history) < config.max_epochs and not (history and history[-1] == 1 and len(history) >= config.min_epochs):
             n_right = torch.zeros((), device=unembedding.device)
             for rows in _batches(train, task.last, config.batch_size, order):

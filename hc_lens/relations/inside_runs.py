@@ -11,7 +11,7 @@ from hc_lens.models import LanguageModel
 from hc_lens.pruning import PruneConfig
 from hc_lens.relations.finetune import finetune_relation
 from hc_lens.relations.insides import carriers, relation_subnetworks, shared_heads
-from hc_lens.relations.measured import Measured
+from hc_lens.relations.measured import Measured, tuning_in
 from hc_lens.relations.prompts import encode_prompts
 from hc_lens.runs import digest
 
@@ -56,7 +56,7 @@ def gates_before_and_after(measured: Measured, model: LanguageModel, config: Pru
             measured.split(variant.seed),
             labels,
             template,
-            measured.config.finetune,
+            tuning_in(measured.run, model, measured.config.finetune),
             variant.seed,
             keep_model=True,
         ).model

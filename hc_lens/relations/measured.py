@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from hc_lens.models.fingerprint import fingerprint
 from hc_lens.models.language import LanguageModel
+from hc_lens.precision import settled
 from hc_lens.relations.finetune import OPAQUE, FinetuneConfig, finetune_relation
 from hc_lens.relations.fits import Fit, affine_map, logistic, nearest_mean
 from hc_lens.relations.labels import LabelMap, assign_labels
@@ -93,8 +95,14 @@ class RelationConfig:
         """The configuration whose fields these are, as JSON has them."""
         values = _tupled(fields)
         values["probe"] = ProbeConfig(**_tupled(cast("dict[str, object]", values["probe"])))  # pyright: ignore[reportArgumentType]
-        values["finetune"] = FinetuneConfig(**cast("dict[str, object]", values["finetune"]))  # pyright: ignore[reportArgumentType]
+        tuned = dict(cast("dict[str, object]", values["finetune"]))
+        tuned["precision"] = _EARLIER.get(cast(str, tuned["precision"]), tuned["precision"])
+        values["finetune"] = FinetuneConfig(**tuned)  # pyright: ignore[reportArgumentType]
         return cls(**values)  # pyright: ignore[reportArgumentType]
+
+
+_EARLIER = MappingProxyType({"float32": "fp32", "bfloat16": "bf16"})
+"""What earlier versions called a precision."""
 
 
 class Probed(NamedTuple):
@@ -282,7 +290,8 @@ def _finetune_into(
     """Fine-tune, unless it is done; the course of training is written last, as a sign that it is."""
     if run.file(variant.name, "json").exists():
         return
-    found = finetune_relation(model, relation, split, labels, config.template, config.finetune, variant.seed)
+    tuning = tuning_in(run, model, config.finetune)
+    found = finetune_relation(model, relation, split, labels, config.template, tuning, variant.seed)
     run.write_tensors(variant.name, {"scores": found.scores})
     run.write_json(
         variant.name,
@@ -293,6 +302,11 @@ def _finetune_into(
             "seconds": found.seconds,
         },
     )
+
+
+def tuning_in(run: Run, model: LanguageModel, config: FinetuneConfig) -> FinetuneConfig:
+    """The configuration with the precision that "auto" comes to in a run."""
+    return replace(config, precision=settled(run, config.precision, model, config.batch_size))
 
 
 def _tupled(fields: Mapping[str, object]) -> dict[str, object]:

@@ -8,8 +8,8 @@ import pandas as pd
 from hc_lens.analysis import Ablation, ablate, single_heads
 from hc_lens.analysis.stored import from_tensors, to_tensors
 from hc_lens.data.task import Task
-from hc_lens.forward import Precision
 from hc_lens.models import Classifier
+from hc_lens.precision import Precision, settled
 from hc_lens.runs import digest
 from hc_lens.stages.kept import forget, options_of, remembered
 from hc_lens.stages.pruned import Pruned
@@ -37,6 +37,7 @@ def singles_into(
 ) -> Ablation:
     """Ablate every head of the full model alone; every row's values are kept as `singles.safetensors`."""
     run = pruned.run
+    precision = settled(run, precision, model, batch_size)
     options = Rows(max_rows, seed, batch_size, precision).options(task)
     done = run.file("singles", "safetensors").exists() and run.read_metadata("singles")["options"] == digest(options)
     if not done:
@@ -73,8 +74,9 @@ def ablate_into(
     `seed` draws the rows where `max_rows` limits them, the control sets, and the bootstrap.
     """
     asked = {"sets": {name: [str(head) for head in heads] for name, heads in sets.items()}, "controls": controls}
-    options = Rows(max_rows, seed, batch_size, precision).options(task) | asked
     run = pruned.run
+    precision = settled(run, precision, model, batch_size)
+    options = Rows(max_rows, seed, batch_size, precision).options(task) | asked
     if options_of(run, "additivity") != options:
         forget(run, "additivity")
         singles = singles_into(pruned, model, task, max_rows=max_rows, batch_size=batch_size, precision=precision, seed=seed)

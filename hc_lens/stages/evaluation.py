@@ -7,9 +7,9 @@ from typing import cast
 import pandas as pd
 
 from hc_lens.data.task import Task
-from hc_lens.forward import Precision
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
+from hc_lens.precision import Precision, settled
 from hc_lens.runs import RunError
 from hc_lens.stages.kept import options_of, remembered
 from hc_lens.stages.members import digest_of
@@ -34,7 +34,9 @@ def evaluate_into(
     `seed` draws the rows where `max_rows` limits them. What the task is and how many rows it has are kept as `task.json`.
     An untrained model has no label order to check: `trained=False`.
     """
-    run, options = pruned.run, Rows(max_rows, seed, batch_size, precision).options(task)
+    run = pruned.run
+    kind = settled(run, precision, model, batch_size)
+    options = Rows(max_rows, seed, batch_size, kind).options(task)
     run.write_json("task", _task_facts(task))
     asked = {name: options | of for name, of in _members(pruned).items()}
     missing = [sub for sub in pruned.subnetworks if not _same(options_of(run, _table(sub.seed)), asked[_table(sub.seed)])]
@@ -49,7 +51,7 @@ def evaluate_into(
             batch_size=batch_size,
             seed=seed,
             trained=trained,
-            precision=precision,
+            precision=kind,
         )
         for one, rows in part.with_targets(table).groupby("seed", dropna=False, sort=False):
             name = _table(None if pd.isna(one) else int(cast(int, one)))

@@ -48,7 +48,7 @@ def interactions_into(
     Raises:
         ValueError: for a core of fewer than two heads.
     """
-    run = pruned.run
+    run, rows = pruned.run, rows.settled(pruned.run, model)
     options = rows.options(task) | {"core": _names(core), "controls": controls}
     if options_of(run, "domains") != options:
         forget(run, "domains")
@@ -77,6 +77,7 @@ def greedy_into(
     Raises:
         ValueError: as `greedy_sets`.
     """
+    rows = rows.settled(pruned.run, model)
     asked = {"candidates": _names(candidates), "size": size, "scale": scale, "controls": controls}
 
     def compute() -> pd.DataFrame:
@@ -108,6 +109,8 @@ def removal_into(pruned: Pruned, model: Classifier, task: Task, core: Collection
         ValueError: as `in_subnetworks`.
     """
 
+    rows = rows.settled(pruned.run, model)
+
     def compute() -> pd.DataFrame:
         return in_subnetworks(
             model,
@@ -136,6 +139,8 @@ def dependence_into(
     Raises:
         ValueError: as `dependence_on`.
     """
+
+    rows = rows.settled(pruned.run, model)
 
     def compute() -> pd.DataFrame:
         tables: list[pd.DataFrame] = []

@@ -13,6 +13,7 @@ from hc_lens.forward import Inputs, inputs_of
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.origin import Origin
+from hc_lens.precision import Resolved
 from hc_lens.pruning import PruneConfig
 from hc_lens.pruning.advice import collapse_told
 from hc_lens.pruning.path import cut_steps, require_grid
@@ -67,6 +68,7 @@ def prune_path_into(
     *,
     every: float = 30.0,
     origin: Origin | None = None,
+    auto: Resolved | None = None,
 ) -> PrunedPath:
     """Prune along the grid with every seed that the directory does not hold yet; resumes and grows as `prune_into` does.
 
@@ -103,7 +105,7 @@ def prune_path_into(
             for target, subs in cuts.items() if seed not in collapsed else ():  # the last one's file says that the seed is done
                 subs[seed].save(_file(run, seed, target))
 
-    train_missing(run, model, encoded, means, config, seeds, steps, partial(_done, run), keep, every=every)
+    train_missing(run, model, encoded, means, config, seeds, steps, partial(_done, run), keep, every=every, auto=auto)
     return _read(run, seeds)
 
 

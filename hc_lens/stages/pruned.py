@@ -17,6 +17,7 @@ from hc_lens.forward import Inputs, inputs_of
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.origin import Origin
+from hc_lens.precision import Resolved
 from hc_lens.pruning import PruneConfig
 from hc_lens.pruning.advice import Ended, collapse_told, warnings_of
 from hc_lens.pruning.trained import TrainedGates
@@ -76,13 +77,15 @@ def prune_into(
     *,
     every: float = 30.0,
     origin: Origin | None = None,
+    auto: Resolved | None = None,
 ) -> Pruned:
     """Prune with every seed that the directory does not hold yet, keeping each group of seeds as soon as it is trained.
 
     Gates in training are kept `every` so many seconds, and a killed call goes on from them. A directory takes further seeds at
     any time; several processes may train different seeds of it. The result is of these seeds, whatever else it holds. A seed
     whose gates all end open, or all closed, has no subnetwork; that is kept, and it is not trained again. `origin` says where
-    model and task lie, so that commands and later calls need only the directory.
+    model and task lie, so that commands and later calls need only the directory; `auto` what
+    precision "auto" comes to where the run has not decided yet.
 
     Raises:
         RunError: if the directory holds another run, or another process trains one of the seeds.
@@ -108,7 +111,7 @@ def prune_into(
             if seed in cuts:
                 cuts[seed].save(_file(run, seed))  # last: its presence says that the seed is done
 
-    train_missing(run, model, encoded, means, config, seeds, [last], partial(_done, run), keep, every=every)
+    train_missing(run, model, encoded, means, config, seeds, [last], partial(_done, run), keep, every=every, auto=auto)
     return _read(run, seeds)
 
 

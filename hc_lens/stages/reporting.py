@@ -8,6 +8,7 @@ import pandas as pd
 
 from hc_lens.analysis import head_frequency, joint_histogram, mlp_frequency, spearman
 from hc_lens.analysis.stored import from_tensors
+from hc_lens.precision import told
 from hc_lens.report import CoreSummary, ReportInputs
 from hc_lens.runs import Run
 from hc_lens.stages.core import open_core_of
@@ -88,13 +89,14 @@ def _settings(pruned: Sequence[Pruned], finetuned: Path | None) -> dict[str, obj
         counted = {key: f"{sum(rows.values())} in {len(rows)} cases" for key, rows in task.items() if isinstance(rows, dict)}
         settings["task"] = task | counted
     if finetuned is not None:
-        settings["fine-tuning"] = dict(Run.open(finetuned).spec)
+        tuning = Run.open(finetuned)
+        settings["fine-tuning"] = {**tuning.spec, **told(tuning)}
     for p in pruned:
-        settings[f"pruning at {p.config.sparsity:g}"] = dict(p.run.spec)
+        settings[f"pruning at {p.config.sparsity:g}"] = {**p.run.spec, **told(p.run)}
     for name, kept in (("evaluation", "evaluation/full"), ("ablation", "additivity")):
         if isinstance(options := options_of(first, kept), dict):
-            told = cast("dict[str, object]", options)
-            settings[name] = told | ({"max_rows": "all"} if told["max_rows"] is None else {})
+            asked = cast("dict[str, object]", options)
+            settings[name] = asked | ({"max_rows": "all"} if asked["max_rows"] is None else {})
     return settings
 
 

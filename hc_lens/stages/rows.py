@@ -1,9 +1,11 @@
 """The rows that a step measures on, and what of that decides its tables."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hc_lens.data.task import Task
-from hc_lens.forward import Precision
+from hc_lens.hooks import HookedModel
+from hc_lens.precision import Precision, settled
+from hc_lens.runs import Run
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,10 @@ class Rows:
     seed: int = 0
     batch_size: int = 64
     precision: Precision = "fp32"
+
+    def settled(self, run: Run, model: HookedModel) -> "Rows":
+        """The same rows, with the precision that "auto" comes to in a run: tables are kept under it."""
+        return replace(self, precision=settled(run, self.precision, model, self.batch_size))
 
     def options(self, task: Task) -> dict[str, object]:
         """What decides the values, JSON-ready; the size of a batch does not."""

@@ -4,6 +4,7 @@ A run directory takes more seeds at any time: what it was asked for so far is in
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -12,6 +13,7 @@ from hc_lens.data.batches import Encoded
 from hc_lens.forward import device_of
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
+from hc_lens.precision import Resolved, settled
 from hc_lens.pruning import GateCheckpoints, PruneConfig
 from hc_lens.pruning.objective import imitation
 from hc_lens.pruning.trained import TrainedGates, train_seeds
@@ -68,8 +70,11 @@ def train_missing(
     keep: Keep,
     *,
     every: float = 30.0,
+    auto: Resolved | None = None,
 ) -> None:
     """Train the seeds that are not `done`, as many together as the memory allows, and `keep` each group when it is.
+
+    Where the configuration's precision is auto, the run decides once what that is: `auto`, or what is faster here.
 
     The gates of a group in training are kept in `training/` every so many seconds. `keep` also gets seeds whose gates
     collapsed: that is an outcome, and leaves them done.
@@ -80,6 +85,8 @@ def train_missing(
     """
     ask(run, seeds)
     try:
+        kind = settled(run, config.precision, model, config.batch_size, config.max_length, auto)
+        config = replace(config, precision=kind)
         _train(run, model, encoded, means, config, [seed for seed in seeds if not done(seed)], cuts, done, keep, every)
     finally:
         if not run.finished and all(map(done, asked_seeds(run))):

@@ -12,9 +12,12 @@ import pandas as pd
 import torch
 
 from hc_lens.data.task import Task
+from hc_lens.forward import device_of
 from hc_lens.models import Classifier
 from hc_lens.origin import Origin
+from hc_lens.precision import Resolved, choose, products_of, settle
 from hc_lens.pruning import PruneConfig
+from hc_lens.runs import Run
 from hc_lens.stages import (
     Measuring,
     Pruned,
@@ -37,6 +40,7 @@ class PruneJob:
         directory: the pruning run, which may hold other seeds, too.
         means: the run of the stand-ins.
         grid: sparsities to cut at along one run with a rising target; None for one run at `config.sparsity`.
+        sweep: the directory of the sweep, which decides once for all its jobs what precision "auto" comes to.
     """
 
     source: Origin
@@ -46,6 +50,7 @@ class PruneJob:
     seeds: tuple[int, ...]
     measuring: Measuring
     grid: tuple[float, ...] | None = None
+    sweep: Path | None = None
 
     @property
     def title(self) -> str:
@@ -65,13 +70,12 @@ class PruneJob:
         model, task = _loaded(self.source, device)
         length = self.config.max_length
         means = means_into(self.means, model, task.train, rows=self.measuring.means_rows, max_length=length)
+        how: Any = {"every": every, "origin": self.source, "auto": self._auto(model)}
         run: Pruned | PrunedPath
         if self.grid is None:
-            run = prune_into(self.directory, model, task.train, means, self.config, self.seeds, every=every, origin=self.source)
+            run = prune_into(self.directory, model, task.train, means, self.config, self.seeds, **how)
         else:
-            run = prune_path_into(
-                self.directory, model, task.train, means, self.config, self.grid, self.seeds, every=every, origin=self.source
-            )
+            run = prune_path_into(self.directory, model, task.train, means, self.config, self.grid, self.seeds, **how)
         evaluate_into(
             run,
             model,
@@ -98,6 +102,13 @@ class PruneJob:
             RunError: as `result`.
         """
         return evaluation_of(self.result()).assign(model=str(self.source.model), step=self.source.step)
+
+    def _auto(self, model: Classifier) -> Resolved | None:
+        """What precision "auto" comes to in the sweep: decided by the job that first needs it."""
+        if self.sweep is None or self.config.precision != "auto":
+            return None
+        products = products_of(model, self.config.batch_size, self.config.max_length)
+        return settle(Run.open(self.sweep), lambda: choose(lambda: products, device_of(model)))
 
     def spec(self, base: Path) -> dict[str, object]:
         """The job as JSON, with places relative to `base`."""
@@ -127,6 +138,7 @@ class PruneJob:
             seeds=tuple(cast("list[int]", spec["seeds"])),
             measuring=Measuring(**cast("dict[str, Any]", spec["measuring"])),
             grid=None if grid is None else tuple(grid),
+            sweep=base,
         )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from hc_lens.precision import Precision, require_precision
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -11,8 +13,9 @@ class TrainConfig:
     `lr` rises linearly over `warmup_steps`, then falls linearly to zero at `steps` or stays (`decay`). Gradients are clipped to
     norm `clip` over all weights (None: not at all). `max_length` is in tokens, capped by what the model can read; `bucket` puts
     rows of similar length into one batch. Checkpoints are kept at step 0, every `checkpoint_every` steps and at the end; the
-    mean loss is logged every `log_every`. `seed` decides the order of the data and the dropout, each by its own stream. `bf16`
-    computes in bfloat16 by autocast, the loss in fp32. `dropout` trains with the model's own rates, or without any.
+    mean loss is logged every `log_every`. `seed` decides the order of the data and the dropout, each by its own stream.
+    `precision` is that of products and attention (bf16 by autocast; `auto`: whichever is faster on the machine where a run
+    begins), the loss is fp32. `dropout` trains with the model's own rates, or without any.
     """
 
     steps: int = 3_000
@@ -28,13 +31,14 @@ class TrainConfig:
     checkpoint_every: int = 500
     log_every: int = 50
     seed: int = 0
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "auto"
     dropout: bool = True
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "max_length", "checkpoint_every", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_precision(self.precision)
         if not self.lr > 0:
             raise ValueError(f"lr must be positive, got {self.lr}")
         if self.clip is not None and not self.clip > 0:
@@ -49,7 +53,7 @@ class TrainConfig:
     @staticmethod
     def paper_mnli() -> "TrainConfig":
         """MNLI as in The Heuristic Core: 61,360 steps of 32 pairs; clipping, on which it is silent, at the usual 1.0."""
-        return TrainConfig(steps=61_360, bucket=False)
+        return TrainConfig(steps=61_360, bucket=False, precision="fp32")
 
     @staticmethod
     def paper_qqp() -> "TrainConfig":

@@ -29,6 +29,7 @@ from hc_lens.forward import device_of, inputs_of, mode, run_batch
 from hc_lens.metrics import label_order, progress
 from hc_lens.models import fingerprint, fused
 from hc_lens.origin import Checkpoint
+from hc_lens.precision import Kind, settled
 from hc_lens.runs import Run, RunError
 from hc_lens.train.checkpoints import (
     checkpoint_of,
@@ -89,7 +90,9 @@ def finetune(
         if run.finished:
             checkpoint_of(run, config.steps).load_into(model)
         else:
-            _Training(run, model, task, config, data, to_model.to(device_of(model)), evaluate).finish()
+            length = round(float(data.lengths.double().mean()))
+            kind = settled(run, config.precision, model, config.batch_size, length)
+            _Training(run, model, task, config, data, to_model.to(device_of(model)), evaluate, kind).finish()
         keep_model(run, model)
         _evaluate_missing(run, model, task, evaluate)
     return checkpoints(directory)
@@ -158,6 +161,7 @@ class _Training:
     data: Encoded
     to_model: Int[Tensor, " label"]
     evaluate: Evaluate | None
+    precision: Kind
 
     def finish(self) -> None:
         """Train from the newest checkpoint to the end."""
@@ -210,7 +214,7 @@ class _Training:
         if batch.labels is None:
             raise ValueError(f"task {self.task.name!r}: the training rows have no labels")
         device = self.to_model.device.type
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=self.config.precision == "bf16"):
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
             logits = run_batch(self.model, batch)
         loss = cross_entropy(logits.float(), self.to_model[batch.labels])
         optimizer.zero_grad()

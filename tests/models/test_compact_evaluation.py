@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import hc_lens.subnetwork
-from hc_lens.forward import Precision
 from hc_lens.hooks import Edit, HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier, new_model
+from hc_lens.precision import Precision
 from hc_lens.subnetwork import Subnetwork
 from tests.analysis.planted import planted_task, tokenizer
 from tests.models.tiny import config

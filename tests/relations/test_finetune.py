@@ -87,7 +87,7 @@ def test_training_goes_on_to_min_epochs_and_stops_at_max_epochs(split: Split) ->
 
 
 def test_bfloat16_learns_too(split: Split) -> None:
-    found = finetune_relation(model(), relation(), split, SINGLE, config=replace(FAST, precision="bfloat16"), keep_model=True)
+    found = finetune_relation(model(), relation(), split, SINGLE, config=replace(FAST, precision="bf16"), keep_model=True)
     assert found.reached
     assert found.scores.dtype == torch.float32
     assert found.model is not None

@@ -18,12 +18,13 @@ from jaxtyping import Float
 from torch import Tensor
 from transformer_lens import HookedTransformer
 
-from hc_lens.forward import Precision, dtype_of
+from hc_lens.forward import dtype_of
 from hc_lens.models.fused import fused
 from hc_lens.modular.incontext.evaluation import accuracy_by_shot
 from hc_lens.modular.incontext.model import ModelConfig, new_transformer
 from hc_lens.modular.incontext.sequences import answer_logits, answer_loss, balanced_batch, draw_examples, draw_repeating
 from hc_lens.modular.incontext.tasks import ExampleSplit, TaskSplit, parallelogram_tasks, random_tasks, split_examples
+from hc_lens.precision import Kind, Precision, require_precision, settled
 from hc_lens.progress import progress
 from hc_lens.runs import Run
 from hc_lens.train import TrainingError
@@ -89,7 +90,7 @@ class Training:
     `lr` rises linearly over `warmup_steps` from a hundredth, then falls by a cosine to a tenth at `steps`. A batch of
     `batch_size` holds equally many sequences of every task. Checkpoints are kept and evaluated, `evaluate` sequences of each of
     the four sets, at step 0, every `checkpoint_every` steps and at the end; the mean loss is logged every `log_every`. `seed`
-    decides the first weights and the batches. `bf16` computes matrix products and attention in bfloat16.
+    decides the first weights and the batches. `precision` is that of matrix products and attention.
 
     Raises:
         ValueError: naming the field that is out of its range.
@@ -119,7 +120,7 @@ class Training:
             raise ValueError(f"betas must be in [0, 1), got {self.betas}")
         if not 0 <= self.warmup_steps < self.steps:
             raise ValueError(f"warmup_steps must be in 0..steps - 1 = {self.steps - 1}, got {self.warmup_steps}")
-        dtype_of(self.precision)
+        require_precision(self.precision)
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,7 @@ class _Loop:
         config, run = self.found.config.training, self.found.run
         model = self.found.config.new_model().to(self.device, print_details=False)
         optimizer = adamw(model, config)
+        kind = settled(run, config.precision, model, config.batch_size, model.cfg.n_ctx)
         start = resume(run, model, optimizer)
         if not run.file("resume", "safetensors").exists():
             self._keep(model, optimizer, 0, time.process_time())
@@ -233,21 +235,26 @@ class _Loop:
                 if self.until is not None and self.until(self.found):
                     return
                 began = time.process_time()
-                self._train(model, optimizer, range(start, end), advance)
+                self._train(model, optimizer, range(start, end), kind, advance)
                 self._keep(model, optimizer, end, began)
                 start = end
         run.finish()
         run.file("resume", "safetensors").unlink(missing_ok=True)
 
     def _train(
-        self, model: HookedTransformer, optimizer: torch.optim.Optimizer, steps: range, advance: Callable[[], None]
+        self,
+        model: HookedTransformer,
+        optimizer: torch.optim.Optimizer,
+        steps: range,
+        precision: Kind,
+        advance: Callable[[], None],
     ) -> None:
         config, data = self.found.config.training, self.found.config.data
         seen, pool = self.tasks.seen.to(self.device), self.examples.train.to(self.device)
         generator = torch.Generator(self.device)
         draw = draw_repeating if data.repeats else draw_examples
         losses: list[Float[Tensor, ""]] = []  # on the device until they are logged: no step waits for its loss
-        with fused(model, dtype_of(config.precision), train_weights=True):
+        with fused(model, dtype_of(precision), train_weights=True):
             for step in steps:
                 for group in optimizer.param_groups:
                     group["lr"] = learning_rate(config, step)
