@@ -174,7 +174,9 @@ class Origin:
             )
 
     def as_json(self, base: Path) -> dict[str, object]:
-        """The origin as JSON, with places relative to `base`."""
+        """The origin as JSON, with places relative to `base`; the fine-tuning run where the checkpoint does not tell it."""
+        known = None if self.checkpoint is None else self.checkpoint.finetuned
+        finetuned = {} if self.finetuned in (None, known) else {"finetuned": os.path.relpath(str(self.finetuned), base)}
         return {
             "model": os.path.relpath(self.model, base) if isinstance(self.model, Path) else self.model,
             "task": os.path.relpath(self.task, base),
@@ -182,12 +184,12 @@ class Origin:
             "step": self.step,
             "weights": self.weights,
             "rows": self.rows,
-            "finetuned": None if self.finetuned is None else os.path.relpath(self.finetuned, base),
+            **finetuned,
         }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object], base: Path) -> "Origin":
-        """The origin that `as_json` described; sweeps of earlier versions do not name the fine-tuning run.
+        """The origin that `as_json` described.
 
         Raises:
             KeyError, TypeError: for anything else.

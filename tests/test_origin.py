@@ -298,3 +298,15 @@ def test_rows_know_the_files_they_were_read_from_and_are_the_same_rows_without(r
     assert isinstance(task, Task)
     (root / "swap.tsv").unlink()
     assert task.changed_files == [], "what is not there cannot be compared"
+
+
+def test_an_origin_comes_back_from_its_description_and_from_that_of_earlier_sweeps(root: Path, tmp_path: Path) -> None:
+    whole = Origin.of(Run.open(root / "pruned"))
+    assert Origin.from_json(json.loads(json.dumps(whole.as_json(tmp_path))), tmp_path) == whole
+    at = whole.with_checkpoint(chosen_checkpoints(root / "ft", [3])[0])
+    described = at.as_json(tmp_path)
+    assert set(described) == {"model", "task", "checkpoint", "step", "weights", "rows"}, "as sweeps have always planned it"
+    assert Origin.from_json(described, tmp_path) == at
+    assert (at.step, at.finetuned) == (3, root / "ft")
+    named = replace(whole, model="someone/model", weights=None)
+    assert Origin.from_json(named.as_json(tmp_path), tmp_path) == named
