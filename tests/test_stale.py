@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from hc_lens.stages import (
     open_pruned,
     removal_into,
     report_inputs,
+    singles_into,
 )
 from hc_lens.study import embedded_model
 from hc_lens.subnetwork import Subnetwork
@@ -189,6 +191,21 @@ def test_the_report_leaves_out_an_ablation_of_another_core(
     assert report_inputs([grown], title="t").effects is not None
 
 
+def test_the_report_mixes_neither_tasks_nor_rows(measured: Pruned, model: Classifier, task: Task) -> None:
+    before = report_inputs([measured], title="t").effects
+    assert before is not None
+    assert before["group"].str.startswith("mean of").any()
+    singles_into(measured, model, task, max_rows=3)
+    after = report_inputs([measured], title="t").effects
+    assert after is not None
+    assert not after["group"].str.startswith("mean of").any(), "single heads on other rows are not their control"
+    fewer = replace(task, ood=dict(list(task.ood.items())[:2]))
+    evaluate_into(measured, model, fewer, max_rows=2, trained=False)
+    mixed = report_inputs([measured], title="t")
+    assert mixed.effects is None
+    assert "of another task than the evaluation" in mixed.notes[0]
+
+
 def test_removal_from_subnetworks_is_measured_anew_for_others(
     measured: Pruned, model: Classifier, task: Task, means: ActivationMeans
 ) -> None:
@@ -243,3 +260,10 @@ def test_evaluations_of_different_rows_are_not_one_table(task: Task, tmp_path: P
         evaluations(tmp_path)
     finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=partial(score, max_rows=2))
     assert len(evaluations(tmp_path)) == 3 * len(task.cases)
+
+
+def test_checkpoints_are_evaluated_in_the_precision_that_auto_came_to_in_the_run(task: Task, tmp_path: Path) -> None:
+    score = partial(evaluate, trained=False, max_length=32, max_rows=2, precision="auto")
+    finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=score)
+    kept = json.loads((tmp_path / "precision.json").read_text())["precision"]
+    assert json.loads((tmp_path / "evaluation" / "step-000002.options.json").read_text())["precision"] == kept

@@ -26,7 +26,7 @@ def estimate_into(pruned: Pruned, model: Classifier, task: Task, rows: Rows) -> 
 
     Where the run has single ablations of the same rows, how well the estimate ranks heads is kept as `agreement`.
     """
-    run = pruned.run
+    run, rows = pruned.run, rows.settled(pruned.run, model)
     estimate = first_order_effects(
         model,
         task,

@@ -10,7 +10,7 @@ from hc_lens.analysis import head_frequency, joint_histogram, mlp_frequency, spe
 from hc_lens.analysis.stored import from_tensors
 from hc_lens.precision import told
 from hc_lens.report import CoreSummary, ReportInputs
-from hc_lens.runs import Run
+from hc_lens.runs import Run, digest
 from hc_lens.stages.core import open_core_of
 from hc_lens.stages.evaluation import pruned_evaluation
 from hc_lens.stages.kept import options_of
@@ -45,7 +45,7 @@ def report_inputs(
     pruned = [p for p in pruned if p.subnetworks]
     first = pruned[0].run
     evaluation, core = pruned_evaluation(pruned), open_core_of(pruned)
-    other = _other_core(first, core)
+    other = _other_ablation(first, core)
     ablated = options_of(first, "additivity") is not None and not other  # written last: after a kill, tables may not fit
     additivity = first.read_table("additivity") if ablated else None
     training = pd.DataFrame() if finetuned is None else evaluations(finetuned)
@@ -70,14 +70,18 @@ def report_inputs(
     )
 
 
-def _other_core(run: Run, core: CoreSummary) -> tuple[str, ...]:
-    """What to say of an ablation that is of another core."""
-    options = options_of(run, "additivity")
-    sets = cast("dict[str, dict[str, list[str]]]", options)["sets"] if isinstance(options, dict) else {}
-    heads = sets.get("core")
-    if heads is None or heads == [str(head) for head in core.heads]:
+def _other_ablation(run: Run, core: CoreSummary) -> tuple[str, ...]:
+    """What to say of an ablation that is of another core, or of another task than the evaluation."""
+    kept = options_of(run, "additivity")
+    if not isinstance(kept, dict):
         return ()
-    return (f"The ablation kept in the run is of another core, {' '.join(heads)}: hc-lens ablate measures this one.",)
+    options = cast("dict[str, Any]", kept)
+    heads = cast("dict[str, list[str]]", options["sets"]).get("core")
+    if heads is not None and heads != [str(head) for head in core.heads]:
+        return (f"The ablation kept in the run is of another core, {' '.join(heads)}: hc-lens ablate measures this one.",)
+    if options["task"] != cast("dict[str, Any]", options_of(run, "evaluation/full"))["task"]:
+        return ("The ablation kept in the run is of another task than the evaluation: hc-lens ablate measures this one.",)
+    return ()
 
 
 def _settings(pruned: Sequence[Pruned], finetuned: Path | None) -> dict[str, object]:
@@ -103,11 +107,12 @@ def _settings(pruned: Sequence[Pruned], finetuned: Path | None) -> dict[str, obj
 def _effects(run: Run, core: CoreSummary) -> pd.DataFrame:
     """The effects, and those of the heads outside the core as a mean with its own bootstrap interval."""
     effects = run.read_table("effects")
-    singles = from_tensors(run.read_tensors("singles"), run.read_metadata("singles"))
-    if len(core.heads) == len(singles.groups):
+    options, metadata = cast("dict[str, Any]", run.read_json("additivity.options")), run.read_metadata("singles")
+    singles = from_tensors(run.read_tensors("singles"), metadata)
+    same_rows = metadata["options"] == digest({name: options[name] for name in ("task", "max_rows", "precision", "seed")})
+    if len(core.heads) == len(singles.groups) or not same_rows:
         return effects
-    seed = cast("dict[str, int]", run.read_json("additivity.options")).get("seed", 0)
-    table = singles.table(core.heads, seed=seed)
+    table = singles.table(core.heads, seed=options["seed"])
     return pd.concat([effects, table[table["group"].str.startswith("mean of")]], ignore_index=True)
 
 

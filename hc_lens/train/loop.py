@@ -87,6 +87,7 @@ def finetune(
     run = _opened(directory, spec, task)
     with run.locked():
         keep_rows(run, task)
+        evaluate = _settled(run, model, evaluate)
         if run.finished:
             checkpoint_of(run, config.steps).load_into(model)
         else:
@@ -138,6 +139,13 @@ def _evaluate(run: Run, model: HookedRootModule, task: Task, evaluate: Evaluate,
         found = evaluate(model, task)
     table = pd.concat([pd.DataFrame({"step": [step] * len(found)}, index=found.index), found], axis=1)
     keep_evaluation(run, step, table, options)
+
+
+def _settled(run: Run, model: HookedRootModule, evaluate: Evaluate | None) -> Evaluate | None:
+    """The same, with the precision that "auto" comes to in the run: all its tables are computed in one."""
+    if not isinstance(evaluate, partial) or evaluate.keywords.get("precision") != "auto":
+        return evaluate
+    return partial(evaluate, precision=settled(run, "auto", model))
 
 
 def _options(evaluate: Evaluate) -> dict[str, object] | None:
