@@ -1,12 +1,18 @@
 """`hc-lens sweep-sparsity` and `hc-lens effective-size`: a tiny fine-tuning run through both, the released files, bad words."""
 
 import json
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from hc_lens.cli import main
+from hc_lens.cli.prune import with_steps
+from hc_lens.cli.prune_options import PruneOptions
+from hc_lens.pruning import PruneConfig
+from hc_lens.pruning.advice import OPEN
+from hc_lens.pruning.trained import TrainedGates
 
 TINY = ["--limit", "200", "--steps", "20", "--batch-size", "16", "--checkpoint-every", "10", "--eval-rows", "5"]
 SHORT = ["--workers", "1", "--prune-steps", "12", "--prune-batch-size", "8", "--means-rows", "30", "--max-rows", "5"]
@@ -95,3 +101,47 @@ def test_bad_words_are_refused(finetuned: str, tmp_path: Path, capsys: pytest.Ca
         assert told in complaint(capsys, "sweep-sparsity", finetuned, *words)
     assert "not both" in complaint(capsys, "effective-size", finetuned, "--published", str(tmp_path))
     assert "mnli-acc_over_ft.json" in complaint(capsys, "effective-size", "--published", str(tmp_path))
+
+
+@pytest.mark.parametrize("command", ["sweep", "sweep-sparsity", "effective-size", "emergence"])
+def test_every_setting_of_pruning_can_be_given(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """So that what pruning advises can be followed."""
+    assert main([command, "--help"]) == 0
+    told = capsys.readouterr().out
+    for each in fields(PruneConfig):
+        name = each.name.replace("_", "-")
+        assert ("--sparsit" if name == "sparsity" else f"--prune-{name}") in told, each.name
+
+
+def test_settings_change_the_preset_and_nothing_else() -> None:
+    assert PruneOptions().config(0.3) == PruneConfig.desk(0.3)
+    asked = PruneOptions(preset="paper", prune_lr_multipliers=0.2, prune_bucket=True, prune_steps=100, prune_ramp_steps=40)
+    assert asked.config(0.5) == replace(with_steps(PruneConfig.paper(0.5), 100), lr_multipliers=0.2, bucket=True, ramp_steps=40)
+    options = {each.name.removeprefix("prune_") for each in fields(PruneOptions)}
+    assert options ^ {each.name for each in fields(PruneConfig)} == {"preset", "sparsity"}
+    with pytest.raises(ValueError, match="lr_gates: must be positive"):
+        PruneOptions(prune_lr_gates=-1.0).config(0.5)
+
+
+def test_a_sparsity_at_which_every_seed_collapses_is_a_gap_and_not_an_exit(
+    finetuned: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def collapsed(self: TrainedGates) -> dict[int, str]:
+        return {seed: OPEN for seed in self.seeds if self.config.sparsity == 0.5 or seed == 43}
+
+    monkeypatch.setattr(TrainedGates, "collapsed", collapsed)
+    out = tmp_path / "sweep"
+    assert main(["sweep-sparsity", finetuned, *GRID, "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert "step 20, sparsity 0.5: 2 of 2 seeds collapsed (42, 43: every gate ended open), which leaves a gap" in printed.err
+    assert "step 20, sparsity 0.7: 1 of 2 seeds collapsed (43: every gate ended open), which leaves a gap" in printed.err
+    table = pd.read_csv(out / "accuracy_by_sparsity.csv")
+    pruned = table[table["subnetwork"] != "full"]
+    known = pruned.groupby(["seed", "target"])["accuracy"].agg(lambda column: column.notna().all())
+    assert known.to_dict() == {(42, 0.5): False, (43, 0.5): False, (42, 0.7): True, (43, 0.7): False}
+    header = next(text for text in printed.out.splitlines() if "group" in text and "full" in text)
+    assert "0.5" in header, "the empty column is shown"
+    assert (out / "accuracy_vs_sparsity.html").exists()
+    sizes = ["effective-size", finetuned, *GRID, "--path", "--steps", "10", "20", "--out", str(tmp_path / "sizes")]
+    assert main(sizes) == 0
+    assert "sparsity 0.5..0.7: 1 of 2 seeds collapsed" in capsys.readouterr().err

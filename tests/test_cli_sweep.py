@@ -45,7 +45,11 @@ def test_tasks_sparsities_and_seeds_are_one_table(root: Path, swept: Path) -> No
     cells = pruned.groupby(["model", "target", "seed"]).size()
     assert len(cells) == 2 * 2 * 2
     assert set(table["step"]) == {8}, "the last checkpoint"
-    assert {Path(model).parent.name for model in table["model"]} == {"ft", "other"}
+    assert set(table["model"]) == {"ft", "other"}
+    assert {Path(model).parent.name for model in table["model_path"]} == {"ft", "other"}
+    full = table["subnetwork"] == "full"
+    assert table.loc[full, "target"].isna().all(), "nobody asked a sparsity of the full model"
+    assert not table.loc[~full, "target"].isna().any()
 
 
 def test_again_it_computes_nothing_and_says_where_the_jobs_stand(

@@ -14,6 +14,7 @@ from hc_lens.cli.grid import PruneChoice, checkpoints_of, keep_figure
 from hc_lens.cli.options import Common, TaskChoice, parse
 from hc_lens.cli.origin import Start
 from hc_lens.figures import core_entry, emergence_curves
+from hc_lens.pruning import PruneError
 from hc_lens.runs import digest
 from hc_lens.stages import core_of, open_pruned
 from hc_lens.sweep import AtCheckpoint, over_checkpoints, prune_checkpoints_into, subnetworks_by_step
@@ -77,7 +78,10 @@ def main(words: Sequence[str]) -> None:
         emergence_curves(table, emergence.steps, onset=start.step, level=args.level, cases=cases), directory, "emergence"
     )
     keep_figure(core_entry(emergence.heads, start.step), directory, "core_entry")
-    output.table(_by_step(table, emergence), f"recall of the final core ({_told(emergence.core)}) by checkpoint")
+    output.table(
+        _by_step(table, emergence, [at.step for at in found]),
+        f"recall of the final core ({_told(emergence.core)}) by checkpoint",
+    )
     print(f"\n{before.sentence}")
     output.headline(directory, before.short)
 
@@ -95,7 +99,7 @@ def _chosen(args: Arguments) -> list[Checkpoint]:
 
 def _pruned(args: Arguments, chosen: Sequence[Checkpoint]) -> tuple[Path, list[AtCheckpoint]]:
     choice = args.pruning
-    pool, config = choice.pool.on(args.common.device), choice.config(args.sparsity)
+    pool, config = choice.pool.on(args.common.device), choice.pruning.config(args.sparsity)
     task = Start.find(args.finetuned, TaskChoice()).task
     steps = [checkpoint.step for checkpoint in chosen]
     recipe = {
@@ -111,6 +115,10 @@ def _pruned(args: Arguments, chosen: Sequence[Checkpoint]) -> tuple[Path, list[A
     for at in found:
         for text in at.pruned[0].warnings:
             output.say(f"warning: step {at.step}, {text}")
+    if not found[-1].pruned[0].subnetworks:
+        raise PruneError(
+            f"the last checkpoint has no subnetwork, so there is no final core: {'; '.join(found[-1].pruned[0].warnings)}"
+        )
     return directory, found
 
 
@@ -124,10 +132,11 @@ def _told(core: Core) -> str:
     return f"{len(core.heads)} heads kept by {core.k} of {core.n}: {' '.join(map(str, core.heads))}"
 
 
-def _by_step(evaluation: pd.DataFrame, emergence: Emergence) -> pd.DataFrame:
+def _by_step(evaluation: pd.DataFrame, emergence: Emergence, all_steps: Sequence[int]) -> pd.DataFrame:
     """One row per pruned checkpoint: mean accuracy of the full model, recall and what it is compared with."""
     means = evaluation.pivot_table(index="step", columns="group", values="accuracy")
-    steps = emergence.steps
+    steps = emergence.steps.set_index("step").reindex(list(all_steps)).reset_index()
+    steps["n"] = steps["n"].fillna(0).astype(int)  # where every seed collapsed there is a gap
     shown: dict[str, object] = {"step": steps["step"], "seeds": steps["n"]}
     shown |= {group: steps["step"].map(means[group]) for group in ("ID", "OOD") if group in means}
     shown["recall"] = steps["recall"]

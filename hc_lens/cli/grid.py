@@ -1,9 +1,8 @@
 """What the commands over a sparsity grid share: how it is chosen, made from a fine-tuning run, and drawn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -12,11 +11,18 @@ import tyro
 from hc_lens.cli import output
 from hc_lens.cli.options import Common, PoolChoice, Seeds, TaskChoice
 from hc_lens.cli.origin import Start
-from hc_lens.cli.prune import with_steps
-from hc_lens.pruning import PruneConfig
+from hc_lens.cli.prune_options import PruneOptions
 from hc_lens.runs import atomic_path, digest
 from hc_lens.stages import Measuring
-from hc_lens.sweep import chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
+from hc_lens.sweep import (
+    AtCheckpoint,
+    PathAtCheckpoint,
+    chosen_checkpoints,
+    collapses,
+    over_checkpoints,
+    path_checkpoints_into,
+    prune_checkpoints_into,
+)
 from hc_lens.train import Checkpoint
 
 
@@ -26,12 +32,7 @@ class PruneChoice:
 
     seeds: Seeds = (42, 43, 44)
     """One subnetwork each, at every checkpoint and sparsity: 42..44, or a list."""
-    preset: Literal["desk", "paper"] = "desk"
-    """How to prune: the short recipe, or every setting of the paper."""
-    prune_steps: int | None = None
-    """Optimiser steps of a pruning run; the preset's by default. Its phases take their share of them."""
-    prune_batch_size: int | None = None
-    """Rows of a pruning step; the preset's by default."""
+    pruning: tyro.conf.OmitArgPrefixes[PruneOptions] = field(default_factory=PruneOptions)
     means_rows: int | None = 10_000
     """Random training rows that the stand-ins are collected on, anew for every checkpoint; None for all."""
     max_rows: int | None = None
@@ -41,16 +42,6 @@ class PruneChoice:
     batch_size: int = 64
     """Rows in one forward pass when evaluating."""
     pool: tyro.conf.OmitArgPrefixes[PoolChoice] = field(default_factory=PoolChoice)
-
-    def config(self, sparsity: float) -> PruneConfig:
-        """The pruning configuration of one sparsity.
-
-        Raises:
-            ValueError: for a sparsity outside (0, 1), or steps or a batch size that are not positive.
-        """
-        preset = PruneConfig.paper(sparsity) if self.preset == "paper" else PruneConfig.desk(sparsity)
-        sized = preset if self.prune_batch_size is None else replace(preset, batch_size=self.prune_batch_size)
-        return sized if self.prune_steps is None else with_steps(sized, self.prune_steps)
 
     @property
     def measuring(self) -> Measuring:
@@ -75,7 +66,7 @@ class GridChoice(PruneChoice):
         """
         if not self.sparsities or len(set(self.sparsities)) != len(self.sparsities):
             raise ValueError(f"--sparsities: at least one, all different, got {list(self.sparsities)}")
-        if self.path and self.preset == "paper":
+        if self.path and self.pruning.preset == "paper":
             raise ValueError(
                 "--path cuts exactly (top-k) as the target rises, which the preset paper does not: drop one of them"
             )
@@ -111,7 +102,7 @@ def prune_grid(command: str, finetuned: str, chosen: Sequence[Checkpoint], choic
     """
     pool = choice.pool.on(common.device)
     sparsities = choice.ascending()
-    configs = [choice.config(sparsity) for sparsity in sparsities]
+    configs = [choice.pruning.config(sparsity) for sparsity in sparsities]
     task = Start.find(finetuned, TaskChoice()).task
     recipe = {
         "model": finetuned,
@@ -125,9 +116,15 @@ def prune_grid(command: str, finetuned: str, chosen: Sequence[Checkpoint], choic
     output.say(f"{runs} pruning runs: checkpoints {recipe['steps']} of {finetuned}, on {pool.device}")
     if choice.path:
         paths = path_checkpoints_into(directory, task, chosen, configs[-1], sparsities, choice.seeds, choice.measuring, pool)
-        return Gridded(directory, over_checkpoints(paths))
+        return _told(directory, paths)
     pruned = prune_checkpoints_into(directory, task, chosen, configs, choice.seeds, choice.measuring, pool)
-    return Gridded(directory, over_checkpoints(pruned))
+    return _told(directory, pruned)
+
+
+def _told(directory: Path, found: Sequence[AtCheckpoint | PathAtCheckpoint]) -> Gridded:
+    for text in collapses(found):
+        output.say(f"warning: {text}")
+    return Gridded(directory, over_checkpoints(found))
 
 
 def keep_figure(drawn: go.Figure, directory: Path, name: str) -> None:

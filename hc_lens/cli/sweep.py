@@ -17,6 +17,7 @@ from hc_lens.runs import Run, digest
 from hc_lens.sweep import (
     Board,
     JobState,
+    PruneJob,
     SweepConfig,
     chosen_checkpoints,
     plan,
@@ -91,7 +92,7 @@ def _planned(args: Arguments, workers: int) -> Board:
         return Board.open(args.common.out)
     each_once(args.runs)
     sparsities = args.grid.ascending()
-    configs = tuple(args.grid.config(sparsity) for sparsity in sparsities)
+    configs = tuple(args.grid.pruning.config(sparsity) for sparsity in sparsities)
     config = SweepConfig(
         configs[-1:] if args.grid.path else configs,
         args.grid.seeds,
@@ -121,6 +122,9 @@ def _show(board: Board) -> None:
     states = board.states()
     output.table(board.table(), "jobs")
     results = sweep_results(board)
+    for job in (board.read(state.name) for state in states if state.state == "done"):
+        if isinstance(job, PruneJob) and (collapse := job.result().collapse):
+            output.say(f"{job.title}: {collapse}, which leaves a gap")
     if not results.empty:
         output.keep(results, board.run.path, "results")
         output.table(_means(results), "mean accuracy over cases and seeds")

@@ -53,7 +53,8 @@ def _by_sparsity(sweep: pd.DataFrame) -> pd.DataFrame:
     pruned = sweep[sweep["subnetwork"] != "full"]
     wide = pruned.pivot_table(index="case", columns="target", values="accuracy", sort=False)
     wide.columns = [f"{target:g}" for target in wide.columns]
-    return whole[["group"]].assign(full=whole["accuracy"]).join(wide[sorted(wide.columns, key=float)]).reset_index()
+    targets = [f"{target:g}" for target in sorted(pruned["target"].unique())]  # one of which every seed collapsed stays empty
+    return whole[["group"]].assign(full=whole["accuracy"]).join(wide.reindex(columns=targets)).reset_index()
 
 
 def _headline(trend: pd.DataFrame, gap: SeedMean | None, drop: float) -> str:

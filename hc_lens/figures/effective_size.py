@@ -211,8 +211,9 @@ def _panels(table: pd.DataFrame) -> list[_Panel]:
 
 def _add_panel(drawn: go.Figure, panel: _Panel, row: int, column: int) -> None:
     whole = panel.rows["subnetwork"] == "full"
-    over = panel.rows[~whole].groupby("target")["accuracy"].agg(["mean", "min", "max", "count"]).dropna()
-    _add_band(drawn, list(over.index), list(over["min"]), list(over["max"]), panel.look.colour, row, column)
+    over = panel.rows[~whole].groupby("target")["accuracy"].agg(["mean", "min", "max", "count"])
+    known = over.dropna()  # the line has a gap where no seed gave a subnetwork
+    _add_band(drawn, list(known.index), list(known["min"]), list(known["max"]), panel.look.colour, row, column)
     for accuracy in panel.rows.loc[whole, "accuracy"]:
         drawn.add_scatter(
             x=[0, 1],

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from hc_lens.models import LanguageModel
-from hc_lens.pruning import PruneConfig
+from hc_lens.pruning import PruneConfig, PruneError
 from hc_lens.relations.finetune import finetune_relation
 from hc_lens.relations.insides import carriers, relation_subnetworks, shared_heads
 from hc_lens.relations.measured import Measured, tuning_in
@@ -43,7 +43,7 @@ def gates_before_and_after(measured: Measured, model: LanguageModel, config: Pru
     Raises:
         BusyError: if another process works on the relation.
         ValueError: for labels of several tokens.
-        PruneError: if a run's gates all ended open or all closed.
+        PruneError: if no seed gave a subnetwork both before and after: all others' gates ended open, or closed.
     """
     relation, template, variant = measured.relation, measured.config.template, measured.config.variants[0]
     labels = measured.tuned(variant).labels
@@ -64,6 +64,10 @@ def gates_before_and_after(measured: Measured, model: LanguageModel, config: Pru
         before, after = (
             relation_subnetworks(each, relation, template, labels.labels, config, seeds) for each in (model, tuned)
         )
+        both = {sub.seed for sub in before} & {sub.seed for sub in after}
+        if not both:
+            raise PruneError(f"relation {relation.name!r}: no seed gave a subnetwork both before and after fine-tuning")
+        before, after = ([sub for sub in subs if sub.seed in both] for subs in (before, after))
         return shared_heads(before, after)
 
     with measured.run.locked():

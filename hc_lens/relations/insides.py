@@ -162,7 +162,7 @@ def relation_subnetworks(
 
     Raises:
         ValueError: for an answer without a word, a word of several tokens, and prompts that cannot be encoded.
-        PruneError: if a run's gates all ended open or all closed.
+        PruneError: if the gates of every seed ended all open or all closed; a seed whose do is left out.
     """
     tokens: dict[str, int] = {}
     for answer in relation.answers:

@@ -4,7 +4,7 @@ from hc_lens.stages.ablation import AblationTables, ablate_into, singles_into
 from hc_lens.stages.attention import AttentionTables, attention_into
 from hc_lens.stages.core import core_into, core_of, open_core, open_core_of
 from hc_lens.stages.estimate import EstimateTables, estimate_into
-from hc_lens.stages.evaluation import evaluate_into, evaluation_of, pruned_evaluation
+from hc_lens.stages.evaluation import evaluate_into, evaluation_of, grid_evaluation, pruned_evaluation
 from hc_lens.stages.interaction import InteractionTables, dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.kept import remembered
 from hc_lens.stages.means import means_into, means_spec
@@ -35,6 +35,7 @@ __all__ = [
     "evaluate_into",
     "evaluation_of",
     "greedy_into",
+    "grid_evaluation",
     "interactions_into",
     "kept_outcome",
     "means_into",

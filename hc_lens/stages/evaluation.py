@@ -98,6 +98,22 @@ def _same(kept: object, asked: dict[str, object]) -> bool:
     return kept == (asked if told else _rows_of(asked))
 
 
+def grid_evaluation(pruned: Pruned | PrunedPath) -> pd.DataFrame:
+    """`evaluation_of`, and for each seed that collapsed a row without accuracy at every sparsity and case: a gap of a grid.
+
+    Raises:
+        RunError: as `evaluation_of`.
+    """
+    table = evaluation_of(pruned)
+    cases = table.loc[table["subnetwork"] == "full", ["case", "group", "n"]]
+    gaps = [
+        cases.assign(subnetwork=f"seed {seed}", seed=seed, target=target, accuracy=float("nan"))
+        for target in pruned.targets
+        for seed in pruned.collapsed
+    ]
+    return pd.concat([table, *gaps], ignore_index=True).astype({"seed": "Int64"})
+
+
 def _table(seed: int | None) -> str:
     return "evaluation/full" if seed is None else f"evaluation/seed-{seed}"
 

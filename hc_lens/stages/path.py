@@ -42,6 +42,11 @@ class PrunedPath:
         return tuple(sub for subs in self.by_target.values() for sub in subs)
 
     @property
+    def targets(self) -> tuple[float, ...]:
+        """The sparsities that were asked for."""
+        return tuple(self.by_target)
+
+    @property
     def collapse(self) -> str:
         """Which seeds collapsed, and why; empty if none did."""
         alive = {sub.seed for sub in self.subnetworks}

@@ -47,6 +47,11 @@ class Pruned:
         return self.subnetworks[0].means
 
     @property
+    def targets(self) -> tuple[float, ...]:
+        """The sparsity that was asked for."""
+        return (self.config.sparsity,)
+
+    @property
     def collapse(self) -> str:
         """Which seeds collapsed, and why; empty if none did."""
         return collapse_told(self.collapsed, len(self.subnetworks) + len(self.collapsed)) if self.collapsed else ""

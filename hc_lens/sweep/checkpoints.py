@@ -11,7 +11,7 @@ from hc_lens.data.task import Task
 from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import Run, RunError
-from hc_lens.stages import Measuring, Pruned, PrunedPath, evaluation_of, open_path, open_pruned, pruned_evaluation
+from hc_lens.stages import Measuring, Pruned, PrunedPath, grid_evaluation, open_path, pruned_outcome
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.sweep.pool import Pool
 from hc_lens.sweep.prune_job import PruneJob, split
@@ -81,8 +81,10 @@ def prune_checkpoints_into(
     found: list[AtCheckpoint] = []
     for checkpoint in chosen:
         places = [_place(out, checkpoint) / f"prune-{config.sparsity:g}" for config in configs]
-        runs = tuple(open_pruned(place, seeds=seeds) for place in places)
-        found.append(AtCheckpoint(checkpoint.step, runs, pruned_evaluation(runs)))
+        runs = tuple(pruned_outcome(place, seeds=seeds) for place in places)
+        first, *others = map(grid_evaluation, runs)
+        evaluation = pd.concat([first, *(table[table["subnetwork"] != "full"] for table in others)], ignore_index=True)
+        found.append(AtCheckpoint(checkpoint.step, runs, evaluation))
     return found
 
 
@@ -112,7 +114,7 @@ def path_checkpoints_into(
     ]
     run_jobs(out, jobs, pool)
     paths = {checkpoint.step: open_path(_place(out, checkpoint) / "prune-path", seeds) for checkpoint in chosen}
-    return [PathAtCheckpoint(step, path, evaluation_of(path)) for step, path in paths.items()]
+    return [PathAtCheckpoint(step, path, grid_evaluation(path)) for step, path in paths.items()]
 
 
 def over_checkpoints(found: Sequence[AtCheckpoint | PathAtCheckpoint]) -> pd.DataFrame:
@@ -121,8 +123,20 @@ def over_checkpoints(found: Sequence[AtCheckpoint | PathAtCheckpoint]) -> pd.Dat
 
 
 def subnetworks_by_step(found: Sequence[AtCheckpoint]) -> dict[int, list[Subnetwork]]:
-    """The subnetworks of each checkpoint, over all its configurations."""
-    return {each.step: [sub for run in each.pruned for sub in run.subnetworks] for each in found}
+    """The subnetworks of each checkpoint, over all its configurations; of those that have any."""
+    by_step = {each.step: [sub for run in each.pruned for sub in run.subnetworks] for each in found}
+    return {step: subs for step, subs in by_step.items() if subs}
+
+
+def collapses(found: Sequence[AtCheckpoint | PathAtCheckpoint]) -> list[str]:
+    """Which seeds collapsed, and why, at each checkpoint and sparsity where some did: gaps of the tables."""
+    runs = [(each.step, run) for each in found for run in ([each.path] if isinstance(each, PathAtCheckpoint) else each.pruned)]
+    return [
+        f"step {step}, sparsity {'..'.join(f'{target:g}' for target in dict.fromkeys((run.targets[0], run.targets[-1])))}: "
+        f"{run.collapse}, which leaves a gap"
+        for step, run in runs
+        if run.collapse
+    ]
 
 
 def _sources(chosen: Sequence[Checkpoint], task: Task, out: Path) -> dict[Checkpoint, Origin]:

@@ -23,12 +23,12 @@ from hc_lens.stages import (
     Pruned,
     PrunedPath,
     evaluate_into,
-    evaluation_of,
+    grid_evaluation,
     means_into,
     open_path,
-    open_pruned,
     prune_into,
     prune_path_into,
+    pruned_outcome,
 )
 
 
@@ -93,15 +93,18 @@ class PruneJob:
         Raises:
             RunError: if it is not done, or its directory damaged.
         """
-        return open_pruned(self.directory, seeds=self.seeds) if self.grid is None else open_path(self.directory, self.seeds)
+        return pruned_outcome(self.directory, seeds=self.seeds) if self.grid is None else open_path(self.directory, self.seeds)
 
     def table(self) -> pd.DataFrame:
-        """The evaluation of its subnetworks beside the full model, with `model` and `step`.
+        """The evaluation of its subnetworks beside the full model, with `model`, `step` and `model_path`.
+
+        `model` is the name of the fine-tuning run, or of the model. A seed that collapsed has rows without accuracy.
 
         Raises:
             RunError: as `result`.
         """
-        return evaluation_of(self.result()).assign(model=str(self.source.model), step=self.source.step)
+        name = Path(self.source.finetuned or self.source.model).name
+        return grid_evaluation(self.result()).assign(model=name, step=self.source.step, model_path=str(self.source.model))
 
     def _auto(self, model: Classifier) -> Resolved | None:
         """What precision "auto" comes to in the sweep: decided by the job that first needs it."""

@@ -11,9 +11,11 @@ _log = logging.getLogger("hc_lens")
 
 
 def sweep_results(board: Board) -> pd.DataFrame:
-    """The evaluations of every pruning job that is done: columns as `hc_lens.evaluate`, and `model`, `step`, `target`.
+    """The evaluations of every pruning job that is done: columns as `hc_lens.evaluate`, and more.
 
-    The full model's rows come once for each model and step. A result that is damaged is left out, and the log says which.
+    `target` is the sparsity asked for, which the full model has none of; `model` the name of a fine-tuning run, its path where
+    two have the same name; `model_path`, `step`. The full model's rows come once for each model and step, those of a seed that
+    collapsed have no accuracy. A result that is damaged is left out, and the log says which.
     """
     tables: list[pd.DataFrame] = []
     for state in board.states():
@@ -27,6 +29,6 @@ def sweep_results(board: Board) -> pd.DataFrame:
     if not tables:
         return pd.DataFrame()
     table = pd.concat(tables, ignore_index=True)
-    whole = table["subnetwork"] == "full"
-    full = table[whole].drop_duplicates(["model", "step", "case"])
-    return pd.concat([full, table[~whole]]).sort_index().reset_index(drop=True)
+    if table["model_path"].nunique() > table["model"].nunique():
+        table["model"] = table["model_path"]
+    return table.drop_duplicates(["model_path", "step", "subnetwork", "target", "case"]).reset_index(drop=True)
