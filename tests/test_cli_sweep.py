@@ -66,6 +66,31 @@ def test_again_it_computes_nothing_and_says_where_the_jobs_stand(
     assert "\n4 done\n" in out
 
 
+def test_a_sweep_takes_further_seeds_and_sparsities_and_computes_only_those(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = root / "growing" / "sweep"
+    words = ["sweep", str(root / "ft"), *SHORT, "--workers", "1", "--out", str(out)]
+    assert main([*words, "--seeds", "42..43", "--sparsities", "0.5"]) == 0
+    done: list[tuple[float, tuple[int, ...]]] = []
+    do = PruneJob.do
+
+    def watched(self: PruneJob, *args: Any, **options: Any) -> None:
+        done.append((self.config.sparsity, self.seeds))
+        do(self, *args, **options)
+
+    monkeypatch.setattr(PruneJob, "do", watched)
+    assert main([*words, "--seeds", "42..44", "--sparsities", "0.5", "0.7"]) == 0
+    assert sorted(done) == [(0.5, (44,)), (0.7, (42, 43, 44))]
+    table = pd.read_csv(out / "results.csv")
+    pruned = table[table["subnetwork"] != "full"]
+    assert set(zip(pruned["seed"], pruned["target"], strict=True)) == {(s, t) for s in (42, 43, 44) for t in (0.5, 0.7)}
+    assert not table.duplicated(["subnetwork", "target", "case"]).any()
+    capsys.readouterr()
+    again = complaint(capsys, *words, "--seeds", "42..44", "--sparsities", "0.5", "--lr-gates", "0.2")
+    assert "recipe.lr_gates is 0.1 there, 0.2 asked" in again, "one sweep, one recipe"
+
+
 def test_other_commands_read_the_runs(root: Path, swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = sorted(str(path) for path in swept.parent.glob("prune-*"))
     assert len(runs) == 4

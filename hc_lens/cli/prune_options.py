@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from hc_lens.cli.prune import with_steps
+from hc_lens.precision import Precision
 from hc_lens.pruning import PruneConfig
 
 _also = tyro.conf.arg
@@ -51,7 +52,7 @@ class PruneOptions:
     """Sparsity in the Lagrangian: in closed form, or of the draw."""
     prune_discretisation: Annotated[Literal["top_k", "two_stage"] | None, _also(aliases=["--discretisation"])] = None
     """How gates are cut to a mask."""
-    prune_precision: Literal["fp32", "bf16"] | None = None
+    prune_precision: Precision | None = None
     """Of the model's forward and backward."""
     prune_memory_gib: Annotated[float | None, _also(aliases=["--memory-gib"])] = None
     """Activation memory that decides how many runs share a forward pass."""

@@ -1,9 +1,9 @@
 """`hc-lens sweep`: seeds x sparsities x checkpoints x tasks, here or on a cluster."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import pandas as pd
 import tyro
@@ -25,6 +25,7 @@ from hc_lens.sweep import (
     sweep_results,
 )
 from hc_lens.sweep.slurm import SlurmOptions, submit
+from hc_lens.train import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Arguments:
     """Prune checkpoints of fine-tuning runs with every seed at every sparsity: many jobs that survive anything.
 
     Results lie beside the sweep, in directories named by their contents, and are never computed twice. The same command goes
-    on where an earlier one was stopped or killed.
+    on where an earlier one was stopped or killed; with further seeds, sparsities or steps, the sweep grows by them.
     """
 
     runs: Annotated[
@@ -101,20 +102,54 @@ def _planned(args: Arguments, workers: int) -> Board:
         args.seeds_per_job,
     )
     store = Path("runs") if args.common.out is None else args.common.out.parent
-    sources = [source for finetuned in args.runs for source in _sources(finetuned, args, store)]
+    chosen = [_chosen(finetuned, args) for finetuned in args.runs]
+    origins = [Start.find(str(finetuned), TaskChoice()).origin(store) for finetuned in args.runs]
+    sources = [each.with_checkpoint(one) for each, some in zip(origins, chosen, strict=True) for one in some]
     spec = config.spec(sources, store)
     directory = args.common.out or store / f"sweep-{digest(spec)[:12]}"
     if args.status:
         return Board.open(directory)
-    return Board.create(directory, spec, plan(config, sources, store, workers))
+    jobs = plan(config, sources, store, workers)
+    if _made_for_good(directory):
+        return Board.create(directory, spec, jobs)
+    board = Board.create(directory, _identity(args, config, origins, store), jobs)
+    return board.grown(new) if (new := _unplanned(board, jobs)) else board
 
 
-def _sources(finetuned: Path, args: Arguments, store: Path) -> list[Origin]:
-    """The checkpoints of one fine-tuning run, with its task."""
+def _made_for_good(directory: Path) -> bool:
+    """Whether the sweep there is of an earlier version, whose specification holds its seeds."""
+    return (directory / "run.json").exists() and "seeds" in Run.open(directory).spec
+
+
+def _identity(args: Arguments, config: SweepConfig, origins: Sequence[Origin], store: Path) -> dict[str, object]:
+    """What a sweep cannot change: models, rows, recipe. It takes further seeds, steps and sparsities, but along a path."""
+    recipe = {name: value for name, value in args.grid.pruning.config(0.5).as_dict().items() if name != "sparsity"}
+    return {
+        "models": [origin.as_json(store) for origin in origins],
+        "recipe": recipe,
+        "preset": args.grid.pruning.preset,
+        "path": None if config.grid is None else list(config.grid),
+        "measuring": asdict(config.measuring),
+    }
+
+
+def _unplanned(board: Board, jobs: Sequence[PruneJob]) -> list[PruneJob]:
+    """The jobs of seeds that no job of the sweep has yet."""
+    planned: dict[Path, set[int]] = {}
+    for spec in (board.job(name).spec for name in board.names):
+        place = (board.run.path / cast(str, spec["directory"])).resolve()
+        planned.setdefault(place, set()).update(cast("list[int]", spec["seeds"]))
+    left = [
+        replace(job, seeds=tuple(seed for seed in job.seeds if seed not in planned.get(job.directory.resolve(), ())))
+        for job in jobs
+    ]
+    return [job for job in left if job.seeds]
+
+
+def _chosen(finetuned: Path, args: Arguments) -> list[Checkpoint]:
+    """The checkpoints of one fine-tuning run."""
     chosen = chosen_checkpoints(finetuned, args.steps or None)
-    chosen = chosen if args.steps or args.all_checkpoints else chosen[-1:]
-    origin = Start.find(str(finetuned), TaskChoice()).origin(store)
-    return [origin.with_checkpoint(checkpoint) for checkpoint in chosen]
+    return chosen if args.steps or args.all_checkpoints else chosen[-1:]
 
 
 def _show(board: Board) -> None:

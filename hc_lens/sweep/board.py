@@ -70,9 +70,15 @@ class Board:
         if not jobs:
             raise ValueError("a sweep needs at least one job: give seeds, sparsities and checkpoints")
         run = Run.at(directory, "sweep", spec)
-        if not run.file("plan", "json").exists():
-            planned = [Run.create(directory / "jobs", "job", described(job, directory)) for job in jobs]
-            run.write_json("plan", list(dict.fromkeys(job.path.name for job in planned)))
+        return Board(run) if run.file("plan", "json").exists() else Board(run).grown(jobs)
+
+    def grown(self, jobs: Sequence[Job]) -> "Board":
+        """The sweep with these jobs, too; those that are planned already stay as they are."""
+        run = self.run
+        with run.locked("plan", wait=True):
+            planned = [Run.create(run.path / "jobs", "job", described(job, run.path)) for job in jobs]
+            before = cast("list[str]", run.read_json("plan")) if run.file("plan", "json").exists() else []
+            run.write_json("plan", list(dict.fromkeys([*before, *(job.path.name for job in planned)])))
         return Board(run)
 
     @staticmethod
