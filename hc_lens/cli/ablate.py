@@ -8,6 +8,7 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.heads import chosen_heads
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
 from hc_lens.cli.origin import model_and_task
 from hc_lens.cli.together import Asked, Together, measure
@@ -25,13 +26,13 @@ class Arguments:
     """A pruning run whose core was found, or any pruning run with --heads."""
     heads: tuple[str, ...] = ()
     """A set to ablate together, as L4.H0 L5.H2, in place of the core."""
-    controls: int = 20
+    controls: Natural = 20
     """Random sets of as many heads from the same layers, for comparison."""
-    max_rows: int | None = 500
+    max_rows: Count | None = 500
     """Rows of each case; None for all."""
-    seed: int = 0
+    seed: Natural = 0
     """Draws the rows where --max-rows limits them, the random sets, and the bootstrap of the intervals."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Rows in one forward pass."""
     precision: Precision = "fp32"
     """Of matrix products: fp32, bf16, or auto for whichever is faster here."""

@@ -10,6 +10,7 @@ from hc_lens.analysis import attention_pattern
 from hc_lens.analysis.profiles import FACTOR, MINIMUM
 from hc_lens.cli import output
 from hc_lens.cli.heads import chosen_heads
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
 from hc_lens.cli.origin import model_and_task
 from hc_lens.data import Task
@@ -32,15 +33,15 @@ class Arguments:
     """Which heads to show, as L4.H0 L5.H2, in place of the core; all heads are measured."""
     case: tuple[str, ...] = ()
     """Which cases, by name; all by default."""
-    max_rows: int | None = 200
+    max_rows: Count | None = 200
     """Rows of each case; None for all."""
     words: Matching = "word"
     """What is compared between the sentences: whole words, or the text of each token."""
     pair: tuple[str, str] | None = None
     """Two sentences whose attention is drawn token by token; by default a pair of the data."""
-    seed: int = 0
+    seed: Natural = 0
     """Draws the rows where --max-rows limits them, the shuffled pairs, and the bootstrap of the intervals."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Pairs in one forward pass."""
     common: tyro.conf.OmitArgPrefixes[Computing] = field(default_factory=Computing)
 

@@ -10,6 +10,7 @@ import pandas as pd
 from hc_lens.analysis import Comparison, SharedCore, accuracy_difference, compare_runs, shared_over
 from hc_lens.cli import output
 from hc_lens.cli.grid import keep_figure
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import RunPaths, each_once, parse
 from hc_lens.figures import frequency_scatter, jaccard_heatmap
 from hc_lens.stages import Pruned, evaluation_of, open_pruned
@@ -22,9 +23,9 @@ class Arguments:
 
     runs: RunPaths
     """Two pruning runs or more. Head L4.H0 of one must be that of the other: the models come from one pretrained model."""
-    k: int | None = None
+    k: Count | None = None
     """A core head is kept by at least so many of a run's subnetworks; all by default."""
-    seed: int = 0
+    seed: Natural = 0
     """Draws the bootstrap of the intervals."""
     out: Path | None = None
     """A directory that gets the tables as CSV files and the figures as HTML; the runs are only read."""

@@ -9,6 +9,7 @@ import pandas as pd
 
 from hc_lens.analysis import jaccard, spearman
 from hc_lens.cli import output
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import RunPaths, at_least_one, parse
 from hc_lens.report import CoreSummary
 from hc_lens.stages import Pruned, core_into, open_pruned
@@ -20,11 +21,11 @@ class Arguments:
 
     runs: RunPaths
     """Pruning runs of one model; the core is kept in the first."""
-    k: int | None = None
+    k: Count | None = None
     """A core head is kept by at least so many subnetworks; all by default."""
-    permutations: int = 10_000
+    permutations: Count = 10_000
     """Of each run's heads within their layers, for the p-value."""
-    seed: int = 0
+    seed: Natural = 0
     """Draws the permutations."""
     out: Path | None = None
     """A directory that gets the core's heads as a CSV file, too; the first RUN keeps core.json, which later commands read."""

@@ -9,6 +9,7 @@ import tyro
 from hc_lens.cli import output
 from hc_lens.cli.core import headline as core_headline
 from hc_lens.cli.finetune import with_steps
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, PoolChoice, Seeds, TaskChoice, device_of_name, parse
 from hc_lens.cli.prune import with_steps as with_pruning_steps
 from hc_lens.precision import Precision
@@ -26,15 +27,15 @@ class Arguments:
 
     minority: float = 0.06
     """Share of training pairs that break the overlap heuristic: the more, the sooner the model generalizes."""
-    seed: int = 0
+    seed: Natural = 0
     """Of the data and of the model's first weights."""
     seeds: Seeds = DEMO.seeds
     """One subnetwork each, at every sparsity."""
     sparsities: tuple[float, ...] = tuple(config.sparsity for config in DEMO.prune)
     """Shares of heads and MLPs to remove."""
-    train_steps: int = DEMO.train.steps
+    train_steps: Count = DEMO.train.steps
     """Steps of fine-tuning."""
-    prune_steps: int = DEMO.prune[0].steps
+    prune_steps: Count = DEMO.prune[0].steps
     """Steps of pruning."""
     precision: Precision = DEMO.train.precision
     """Of training and pruning: fp32, bf16, or auto for whichever is faster on this machine."""

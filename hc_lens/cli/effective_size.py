@@ -12,6 +12,7 @@ from hc_lens.analysis.effective_size import Curve, Semantics, effective_size
 from hc_lens.analysis.published import published_grid, published_training
 from hc_lens.cli import output
 from hc_lens.cli.grid import GridChoice, Gridded, checkpoints_of, keep_figure, prune_grid
+from hc_lens.cli.numbers import Natural
 from hc_lens.cli.options import Common, parse
 from hc_lens.figures import effective_size_curves
 from hc_lens.figures.style import percent
@@ -23,7 +24,7 @@ class Arguments:
 
     finetuned: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FINETUNED", help_behavior_hint="(required)")] = ""
     """A finished fine-tuning run."""
-    steps: tuple[int, ...] = ()
+    steps: tuple[Natural, ...] = ()
     """Which checkpoints; all by default."""
     tolerance: float = 0.03
     """How far from the full model's accuracy is still faithful: 0.03 is three points."""

@@ -11,6 +11,7 @@ import tyro
 from hc_lens.analysis import Core, Emergence, Onset, core_emergence, onset, whole_before_onset
 from hc_lens.cli import output
 from hc_lens.cli.grid import PruneChoice, checkpoints_of, keep_figure
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, TaskChoice, parse
 from hc_lens.cli.origin import Start
 from hc_lens.figures import core_entry, emergence_curves
@@ -29,9 +30,9 @@ class Arguments:
     """A finished fine-tuning run."""
     sparsity: float = 0.5
     """Share of units to remove."""
-    steps: tuple[int, ...] = ()
+    steps: tuple[Natural, ...] = ()
     """Which checkpoints, the last among them; all by default."""
-    k: int | None = None
+    k: Count | None = None
     """A core head is kept by at least so many of the final subnetworks; all by default."""
     core: tuple[Path, ...] = ()
     """Pruning runs of the final model whose core to follow, such as one of more seeds; by default that of the last checkpoint's

@@ -7,6 +7,7 @@ import pandas as pd
 import tyro
 
 from hc_lens.cli import output
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Computing, RunPaths, at_least_one, device_of_name, parse
 from hc_lens.cli.origin import model_and_task
 from hc_lens.precision import Precision
@@ -19,11 +20,11 @@ class Arguments:
 
     runs: RunPaths
     """Pruning runs, each evaluated on its own."""
-    max_rows: int | None = None
+    max_rows: Count | None = None
     """Rows of each case; all by default."""
-    seed: int = 0
+    seed: Natural = 0
     """Draws the rows where --max-rows limits them."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Rows in one forward pass."""
     precision: Precision = "fp32"
     """Of matrix products: fp32, bf16, or auto for whichever is faster here."""

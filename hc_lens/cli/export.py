@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hc_lens.cli import output
+from hc_lens.cli.numbers import Natural
 from hc_lens.cli.options import RunPath, device_of_name, parse
 from hc_lens.cli.origin import classifier_of
 from hc_lens.stages import open_pruned
@@ -22,7 +23,7 @@ class Arguments:
 
     run: RunPath
     """A pruning run."""
-    seed: int
+    seed: Natural
     """Of the subnetwork."""
     out: Path
     """The model's directory: a new or empty one, or one that holds a model in this format, which is replaced."""

@@ -10,6 +10,7 @@ import torch
 import tyro
 
 from hc_lens.cli import output
+from hc_lens.cli.numbers import Count
 from hc_lens.cli.options import Common, TaskChoice, device_of_name, parse, peek
 from hc_lens.data import Task
 from hc_lens.metrics import evaluate
@@ -36,7 +37,7 @@ class Arguments:
     """embedded (a small BERT for --task synthetic), minilm, a directory in Hugging Face format, or a hub name."""
     preset: Preset | None = None
     """Where the training options below start from; by default embedded for the embedded model, plain for others."""
-    eval_rows: int | None = 500
+    eval_rows: Count | None = 500
     """Rows of each case evaluated at each checkpoint; None for all."""
     training: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
     task: tyro.conf.OmitArgPrefixes[TaskChoice] = field(default_factory=TaskChoice)

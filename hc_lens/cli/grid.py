@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 import tyro
 
 from hc_lens.cli import output
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, PoolChoice, Seeds, TaskChoice
 from hc_lens.cli.origin import Start
 from hc_lens.cli.prune_options import PruneOptions
@@ -33,13 +34,13 @@ class PruneChoice:
     seeds: Seeds = (42, 43, 44)
     """One subnetwork each, at every checkpoint and sparsity: 42..44, or a list."""
     pruning: tyro.conf.OmitArgPrefixes[PruneOptions] = field(default_factory=PruneOptions)
-    means_rows: int | None = 10_000
+    means_rows: Count | None = 10_000
     """Random training rows that the stand-ins are collected on, anew for every checkpoint; None for all."""
-    max_rows: int | None = None
+    max_rows: Count | None = None
     """Rows of each case when evaluating; all by default."""
-    seed: int = 0
+    seed: Natural = 0
     """Draws the rows where --max-rows limits them, and permutations where there are some."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Rows in one forward pass when evaluating."""
     pool: tyro.conf.OmitArgPrefixes[PoolChoice] = field(default_factory=PoolChoice)
 

@@ -9,6 +9,7 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.grid import keep_figure
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, device_of_name, parse
 from hc_lens.modular.corrupted import (
     GENERALIZING,
@@ -29,7 +30,7 @@ from hc_lens.modular.training import FitConfig, LossName
 class Arguments:
     """Train a network on pairs modulo a prime with corrupted labels, tell the phase it ends in, and remove what memorises."""
 
-    p: int = 97
+    p: Count = 97
     """The modulus, a prime."""
     xi: float = 0.35
     """Share of the training labels that is drawn anew, in [0, 1]."""
@@ -41,7 +42,7 @@ class Arguments:
     """Rate at which pre-activations are dropped."""
     batch_norm: bool = False
     """A BatchNorm after the activation; the protocol has --batch-size 64 --lr 0.005 --steps 2000 with it."""
-    neurons: int = 500
+    neurons: Count = 500
     """Width of the hidden layer."""
     activation: Activation = "power"
     """power is the square."""
@@ -51,11 +52,11 @@ class Arguments:
     """Mean squared error to one-hot answers, or cross-entropy."""
     lr: float = 0.01
     """Learning rate."""
-    steps: int = 1_000
+    steps: Count = 1_000
     """Updates."""
-    batch_size: int | None = None
+    batch_size: Count | None = None
     """Pairs in a step; all of them by default."""
-    seed: int = 0
+    seed: Natural = 0
     """Of weights, split and corruption."""
     threshold: float = GENERALIZING
     """Neurons of a lower IPR are removed."""

@@ -8,6 +8,7 @@ import pandas as pd
 import tyro
 
 from hc_lens.cli import output
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, device_of_name, parse
 from hc_lens.modular.incontext.evaluation import THRESHOLD, EvaluationSet, last_shot, phase_of
 from hc_lens.modular.incontext.model import ModelConfig
@@ -25,39 +26,39 @@ class Arguments:
     --weight-decay 2 --warmup 10000.
     """
 
-    p: int = 5
+    p: Count = 5
     """The modulus, a prime."""
-    tasks: int = 20
+    tasks: Count = 20
     """Tasks of pre-training, of p^2."""
     rule: TaskRule = "parallelogram"
     """How they are chosen: in fours that share their coefficients, or at random."""
     fraction: float = 0.7
     """Share of the p^2 pairs (x, y) that training examples are drawn from."""
-    shots: int = 12
+    shots: Natural = 12
     """Examples in a sequence."""
     repeats: bool = False
     """Let an example come again in its sequence, in training."""
-    depth: int = 2
+    depth: Count = 2
     """Blocks."""
-    width: int = 32
+    width: Count = 32
     """Of the residual stream."""
-    heads: int = 4
+    heads: Count = 4
     """In each block."""
     init_std: float = 0.1
     """Of the first weights."""
-    steps: int = 2_000
+    steps: Count = 2_000
     """Training steps."""
-    batch: int = 120
+    batch: Count = 120
     """Sequences in a step, a multiple of the tasks."""
     lr: float = 3e-3
     """Highest learning rate."""
     weight_decay: float = 0.1
     """Decoupled, of matrices."""
-    warmup: int = 200
+    warmup: Natural = 200
     """Steps of warm-up."""
-    every: int = 500
+    every: Count = 500
     """Steps between checkpoints, each of which is evaluated."""
-    seed: int = 0
+    seed: Natural = 0
     """Of tasks, examples, weights and batches."""
     precision: Precision = "fp32"
     """Of matrix products and attention: fp32, bf16, or auto for whichever is faster here."""

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from hc_lens.cli import output
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import parse
 from hc_lens.modular.accuracy import predictions
 from hc_lens.modular.arithmetic import all_pairs
@@ -24,15 +25,15 @@ class Arguments:
 
     text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLYNOMIAL")]
     """Such as "2*a**4*b + a**2*b**2 + 3*a*b**3"; ^ is read as **. At most 10,000 characters."""
-    p: int = 97
+    p: Count = 97
     """The modulus, a prime of at most 499."""
-    n_expert: int = 500
+    n_expert: Count = 500
     """Neurons of the network that multiplies out one term."""
-    n_sum: int | None = None
+    n_sum: Count | None = None
     """Neurons of the network that adds up the terms; 2000 for three terms by default, five times as many for each further."""
     beta: float = 100.0
     """How sharply each expert's answer is passed on: beta within the softmax."""
-    seed: int = 0
+    seed: Natural = 0
     """Of the phases, and of the order of the frequencies."""
 
 

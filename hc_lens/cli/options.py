@@ -10,17 +10,22 @@ import torch
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
+from hc_lens.cli.numbers import Count, Natural, require_numbers
 from hc_lens.data import Columns, Task, load_task, synthetic_nli
+from hc_lens.limits import require_at_least_one, require_different
 from hc_lens.sweep import Pool
 
 _T = TypeVar("_T")
+
+MOST_SEEDS = 10_000
+"""Seeds that a command takes at most; each is a subnetwork of its own."""
 
 
 def read_seeds(words: Sequence[str]) -> tuple[int, ...]:
     """Seeds as `42..53` (both ends included), single numbers, or a list of either.
 
     Raises:
-        ValueError: for anything else, or a seed given twice.
+        ValueError: for anything else, a seed given twice, or more than `MOST_SEEDS`.
     """
     seeds: list[int] = []
     for part in (part for word in words for part in word.split(",") if part):
@@ -28,14 +33,19 @@ def read_seeds(words: Sequence[str]) -> tuple[int, ...]:
         try:
             found = range(int(first), int(last) + 1) if dots else [int(part)]
         except ValueError:
-            raise ValueError(f"{part!r} is not a seed: write 42, a list (42 43) or a range with both ends (42..53)") from None
+            raise ValueError(
+                f"{part!r:.40} is not a seed: write 42, a list (42 43) or a range with both ends (42..53)"
+            ) from None
         if not found:
             raise ValueError(f"{part!r} holds no seed: the first end of a range must not be above the second")
+        if found[0] < 0:
+            raise ValueError(f"seeds must not be negative, got {found[0]}")
+        if found[-1] - found[0] + len(seeds) >= MOST_SEEDS:
+            raise ValueError(f"{part!r} is too many seeds: at most {MOST_SEEDS} in all")
         seeds += found
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ValueError(f"seeds must be at least one, all different, got {seeds}")
-    if min(seeds) < 0:
-        raise ValueError(f"seeds must not be negative, got {min(seeds)}")
+    if not seeds:
+        raise ValueError("seeds must be at least one, got none")
+    require_different("seeds", seeds)
     return tuple(seeds)
 
 
@@ -125,9 +135,9 @@ class Computing:
 class PoolChoice:
     """How many processes prune side by side."""
 
-    workers: int | None = None
+    workers: Count | None = None
     """Processes that prune side by side; 1 for this one alone; one for each GPU or core by default."""
-    threads: int | None = None
+    threads: Count | None = None
     """Threads of each; the cores divided by the workers by default."""
 
     def on(self, device: str) -> Pool:
@@ -167,11 +177,11 @@ class TaskChoice:
     """For a file: the in-domain pairs; without it, a share of the file is held out."""
     drop_unlabelled: bool = False
     """Leave out pairs without a gold label instead of stopping at the first."""
-    limit: int | None = None
+    limit: Count | None = None
     """At most so many rows of every split."""
     minority: float = 0.03
     """For synthetic: the share of training pairs that break the overlap heuristic."""
-    task_seed: int = 0
+    task_seed: Natural = 0
     """Seed of what is generated, held out or sampled."""
 
     def load(self) -> Task:
@@ -182,7 +192,8 @@ class TaskChoice:
         """
         name = self.task or "synthetic"
         if name == "synthetic" and not self.ood:
-            at_most = self.limit or 20_000
+            require_at_least_one("limit", self.limit)
+            at_most = 20_000 if self.limit is None else self.limit
             return synthetic_nli(
                 minority=self.minority,
                 seed=self.task_seed,
@@ -232,15 +243,23 @@ def _cases(words: Sequence[str]) -> str | dict[str, Path | str] | None:
     named = [word.partition("=") for word in words]
     if bad := [word for word, (_, sign, file) in zip(words, named, strict=True) if not (sign and file)]:
         raise ValueError(f"--ood {bad[0]}: give hans, an existing file, or each case as NAME=FILE")
+    require_different("--ood: names of cases", [name for name, _, _ in named])
     return {name: str(Path(file).absolute()) for name, _, file in named}
 
 
 def parse(arguments: type[_T], command: str, words: Sequence[str], default: _T | None = None) -> _T:
-    """Read a command's arguments; ends the process with tyro's explanation where they cannot be read, or with `--help`."""
+    """Read a command's arguments; ends the process with tyro's explanation where they cannot be read, or with `--help`.
+
+    Raises:
+        ValueError: naming the option, for a number that is too small or not finite.
+    """
     prog = f"hc-lens {command}"
     if default is None:
-        return tyro.cli(arguments, prog=prog, args=list(words))
-    return tyro.cli(arguments, prog=prog, args=list(words), default=default)
+        read = tyro.cli(arguments, prog=prog, args=list(words))
+    else:
+        read = tyro.cli(arguments, prog=prog, args=list(words), default=default)
+    require_numbers(read)
+    return read
 
 
 def peek(words: Sequence[str], option: str, read: Callable[[str], _T], otherwise: _T) -> _T:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from hc_lens.cli import output
+from hc_lens.cli.numbers import Count
 from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse, peek
 from hc_lens.cli.origin import Start
 from hc_lens.means import Ablation
@@ -29,7 +30,7 @@ class Arguments:
     either take their share of the steps."""
     ablation: Ablation = "mean"
     """What stands in for a removed unit."""
-    means_rows: int | None = 100_000
+    means_rows: Count | None = 100_000
     """Random training rows that the stand-ins are collected on; None for all. They are kept beside the run and used again."""
     pruning: tyro.conf.OmitArgPrefixes[PruneConfig] = field(default_factory=PruneConfig)
     task: tyro.conf.OmitArgPrefixes[TaskChoice] = field(default_factory=TaskChoice)

@@ -8,6 +8,7 @@ import pandas as pd
 import tyro
 
 from hc_lens.cli import output
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, Seeds, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, open_model, open_run
 from hc_lens.models.language import LanguageModel
@@ -44,11 +45,11 @@ class Arguments:
     """Learning rate."""
     weight_decay: float = FinetuneConfig.weight_decay
     """Of AdamW, decoupled."""
-    train_batch_size: int = FinetuneConfig.batch_size
+    train_batch_size: Count = FinetuneConfig.batch_size
     """Subjects in a step."""
-    max_epochs: int = FinetuneConfig.max_epochs
+    max_epochs: Count = FinetuneConfig.max_epochs
     """Training stops when all its subjects are labelled right, or here."""
-    first_block: int = FinetuneConfig.first_block
+    first_block: Natural = FinetuneConfig.first_block
     """Blocks below this one stay as they are, as do the embeddings: faster."""
     precision: Precision = "fp32"
     """Of matrix products: fp32, bf16, or auto for whichever is faster here."""

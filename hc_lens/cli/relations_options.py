@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from hc_lens.cli import output
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, device_of_name
 from hc_lens.models.fingerprint import fingerprint
 from hc_lens.models.language import LanguageModel, load_language_model, smollm2_file
@@ -35,15 +36,15 @@ class RelationChoice:
     """For a table: how a prompt asks for the answer, with {} for the subject, as in "{} is in the country of"."""
     only: tuple[str, ...] = ()
     """For a folder: the relations of these names."""
-    min_subjects: int = CleaningConfig.min_subjects
+    min_subjects: Count = CleaningConfig.min_subjects
     """An answer with fewer subjects is dropped."""
-    max_answers: int = CleaningConfig.max_answers
+    max_answers: Count = CleaningConfig.max_answers
     """So many answers are kept, those with the most subjects."""
-    max_subjects_per_answer: int | None = CleaningConfig.max_subjects_per_answer
+    max_subjects_per_answer: Count | None = CleaningConfig.max_subjects_per_answer
     """More subjects of an answer are dropped at random."""
-    max_subjects: int | None = CleaningConfig.max_subjects
+    max_subjects: Count | None = CleaningConfig.max_subjects
     """In all: the answers with the most subjects are cut to an equal number."""
-    cleaning_seed: int = CleaningConfig.seed
+    cleaning_seed: Natural = CleaningConfig.seed
     """Of which subjects are dropped."""
     train_share: float = 0.5
     """Share of each answer's subjects that is trained on, in (0, 1); the others are held out."""

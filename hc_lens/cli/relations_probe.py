@@ -8,6 +8,7 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.grid import keep_figure
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, open_model, open_run
 from hc_lens.models.language import LanguageModel
@@ -36,17 +37,17 @@ class Arguments:
     relations: RelationPaths
     """Files of relations, or folders of them."""
     choice: tyro.conf.OmitArgPrefixes[RelationChoice] = field(default_factory=RelationChoice)
-    seed: int = 0
+    seed: Natural = 0
     """Of the split, the folds, and the control's shuffles."""
     prompt: str = OPAQUE
     """What the subject is read in, with {} for it."""
     at: Place = "subject"
     """Read the residual stream at the subject's last token, or at the prompt's."""
-    folds: int = ProbeConfig.folds
+    folds: Count = ProbeConfig.folds
     """Of the inner cross-validation."""
-    control_draws: int = 5
+    control_draws: Count = 5
     """How often the answers are shuffled."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Prompts that go through the model at once."""
     common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
 

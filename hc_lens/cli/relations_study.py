@@ -8,6 +8,7 @@ import pandas as pd
 import tyro
 
 from hc_lens.cli import output
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, Seeds, device_of_name, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, keep_run
 from hc_lens.models import smollm2_file
@@ -48,19 +49,19 @@ class Arguments:
     """Of the split and the order of training; each with every assignment."""
     prompt: str = OPAQUE
     """What is labelled, with {} for the subject; it should name neither the relation nor the rule."""
-    shots: int = 5
+    shots: Natural = 5
     """Examples before a fact that the pretrained model is to recall."""
     counts: Path | None = None
     """A CSV file with the columns subject and count: how often subjects occur in pretraining text, to be held fixed."""
     lr: float = FinetuneConfig.lr
     """Learning rate."""
-    max_epochs: int = FinetuneConfig.max_epochs
+    max_epochs: Count = FinetuneConfig.max_epochs
     """Training stops when all its subjects are labelled right, or here."""
     precision: Precision = FinetuneConfig.precision
     """Of matrix products while fine-tuning: fp32, bf16, or auto for whichever is faster here."""
-    first_block: int = FinetuneConfig.first_block
+    first_block: Natural = FinetuneConfig.first_block
     """Blocks below this one stay as they are, as do the embeddings: faster."""
-    workers: int = 1
+    workers: Count = 1
     """Processes that measure relations side by side."""
     common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
 

@@ -10,6 +10,7 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.grid import GridChoice
+from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, TaskChoice, each_once, parse
 from hc_lens.cli.origin import Start
 from hc_lens.origin import Origin
@@ -42,11 +43,11 @@ class Arguments:
         tyro.conf.arg(metavar="FINETUNED [FINETUNED ...] | SWEEP", help_behavior_hint="(required)"),
     ] = ()
     """Finished fine-tuning runs, each with its own task; or the directory of a sweep, to go on with it as it was planned."""
-    steps: tuple[int, ...] = ()
+    steps: tuple[Natural, ...] = ()
     """Which checkpoints of each run; the last by default."""
     all_checkpoints: bool = False
     """Every checkpoint of each run."""
-    seeds_per_job: int | None = None
+    seeds_per_job: Count | None = None
     """How many seeds a worker takes at a time; by default as many as leaves no worker idle."""
     backend: Literal["local", "slurm"] = "local"
     """Processes of this machine, or a SLURM job array (which the command submits and does not wait for)."""

@@ -9,6 +9,7 @@ from hc_lens import figures
 from hc_lens.analysis import interaction_matrix, single_heads
 from hc_lens.cli import output
 from hc_lens.cli.grid import keep_figure
+from hc_lens.cli.numbers import Natural
 from hc_lens.data.task import Task
 from hc_lens.models import Classifier
 from hc_lens.stages import Pruned
@@ -30,7 +31,7 @@ class Together:
     """Estimate what every head and MLP costs from one backward pass, and how well that ranks the heads."""
     pairs: bool = False
     """Ablate every pair: which heads make up for each other, in domain and out of domain."""
-    greedy: int = 0
+    greedy: Natural = 0
     """Grow a set of so many heads, each time by the one that costs most out of domain; 0 for none."""
     greedy_from: Literal["core", "all"] = "core"
     """Heads that --greedy chooses from: the core (or --heads), or all of the model."""
@@ -49,7 +50,7 @@ class Asked:
     task: Task
     heads: tuple[Head, ...]
     rows: Rows
-    controls: int
+    controls: Natural
     out: Path | None
 
 

@@ -37,7 +37,7 @@ def test_without_a_directory_the_run_is_named_after_what_is_asked(working_direct
         (["--xi", "1.2"], "xi, the share of training labels that is corrupted, must be in"),
         (["--threshold", "2"], "--threshold: an IPR is in"),
         (["--weight-decay", "-1"], "weight_decay must not be negative"),
-        (["--neurons", "0"], "n_neurons and terms must be at least 1"),
+        (["--neurons", "0"], "--neurons must be at least 1, got 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_training(working_directory, words, told):
