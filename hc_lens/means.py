@@ -17,6 +17,7 @@ from hc_lens.accumulate import Accumulator, accumulate
 from hc_lens.atomic import write_tensors
 from hc_lens.forward import Inputs, inputs_of, shape_of
 from hc_lens.hooks import Edit, HookedModel, HookFunction, mlp_point, positionwise, z_point
+from hc_lens.limits import require_at_least_one
 from hc_lens.models import Classifier, fingerprint
 from hc_lens.units import Head, Unit, require_in_model
 
@@ -92,8 +93,8 @@ class ActivationMeans:
         """
         if kind not in get_args(Ablation):
             raise ValueError(f"ablation kind must be one of {list(get_args(Ablation))}, got {kind!r}")
-        if max_rows is not None and max_rows < 1:
-            raise ValueError(f"max_rows must be at least 1 or None, got {max_rows}")
+        require_at_least_one("max_rows", max_rows)
+        require_at_least_one("batch_size", batch_size)
         if isinstance(model, Classifier) and model.remains is not None:
             raise MeansError("this is a compact model, some of whose units are gone: collect the means of the whole model")
         encoded = inputs_of(model, data, max_length)

@@ -15,6 +15,7 @@ import pandas as pd
 from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_tokenizer
 from hc_lens.data.task import Task
 from hc_lens.forward import device_of
+from hc_lens.limits import require_at_least_one, require_not_negative
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier, new_model
 from hc_lens.origin import Origin
@@ -76,6 +77,9 @@ class StudyConfig:
         sparsities = [config.sparsity for config in self.prune]
         if not sparsities or len(set(sparsities)) != len(sparsities):
             raise ValueError(f"prune: needs one configuration per sparsity, all different, got sparsities {sparsities}")
+        for name in ("checkpoint_rows", "evaluation_rows", "ablation_rows", "means_rows", "smallest_core"):
+            require_at_least_one(name, getattr(self, name))
+        require_not_negative("controls", self.controls)
         if self.top < 2:
             raise ValueError(f"top: a joint ablation needs at least 2 heads, got {self.top}")
 

@@ -118,7 +118,7 @@ def test_only_the_first_rows_count():
 
 
 def test_no_rows_are_refused():
-    with pytest.raises(ValueError, match="max_rows must be at least 1 or None, got 0"):
+    with pytest.raises(ValueError, match="max_rows must be at least 1, got 0"):
         ActivationMeans.collect(micro_model(), torch.tensor([[1, 2]]), max_rows=0)
 
 

@@ -14,6 +14,7 @@ from hc_lens.data.sampling import some_rows
 from hc_lens.data.task import Split, Task
 from hc_lens.forward import Inputs, inference, inputs_of
 from hc_lens.hooks import Edit, HookedModel
+from hc_lens.limits import require_at_least_one
 from hc_lens.metrics import encode_cases, label_order, labels_of, log_odds, read_rows, read_rows_of_each, right_classes
 from hc_lens.precision import Precision
 from hc_lens.progress import progress
@@ -107,6 +108,7 @@ def on_task(
 
 def on_data(data: Encoded, metric: Metric, *, max_rows: int | None, batch_size: int, seed: int) -> Measure:
     """A metric on the rows of one data set, as the case `"data"`."""
+    require_at_least_one("batch_size", batch_size)
     chosen = some_rows(len(data), max_rows, seed)
 
     def values(read: Tensor) -> Mapping[str, Float[np.ndarray, " row"]]:

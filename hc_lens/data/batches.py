@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from hc_lens.data.task import Split
 from hc_lens.data.tokenise import PairTokenizer, token_columns
+from hc_lens.limits import require_at_least_one
 
 CHUNK_BATCHES = 50
 """`shuffled_rows` sorts by length within random chunks of this many batches: long enough to save padding, short enough that
@@ -162,7 +163,7 @@ class Encoded:
         Raises:
             ValueError: if `batch_size` is below 1.
         """
-        _require_positive("batch_size", batch_size)
+        require_at_least_one("batch_size", batch_size)
         chosen = torch.arange(len(self)) if rows is None else torch.as_tensor(rows, dtype=torch.int64)
         order = chosen[self.lengths[chosen].argsort(descending=True, stable=True)]
         return Batches(self, order.split(batch_size))
@@ -218,8 +219,8 @@ _cache: OrderedDict[str, Encoded] = OrderedDict()  # least recently used first
 def encode_tokens(tokens: Int[Tensor, "row pos"]) -> Encoded:
     """Rows of tokens for a plain language model: all of one length, without labels or padding."""
     rows, width = tokens.shape
-    _require_positive("the number of rows", rows)
-    _require_positive("the number of tokens in a row", width)
+    require_at_least_one("the number of rows", rows)
+    require_at_least_one("the number of tokens in a row", width)
     flat = tokens.detach().cpu().to(torch.int32).flatten()
     return Encoded(
         tokens=flat,
@@ -252,7 +253,7 @@ def shuffled_rows(
     """
     n = lengths.shape[0]
     for what, value in (("the number of rows", n), ("batch_size", batch_size), ("n_batches", n_batches)):
-        _require_positive(what, value)
+        require_at_least_one(what, value)
     if n < batch_size:
         epochs = -(-n_batches * batch_size // n)
         stream = torch.cat([torch.randperm(n, generator=generator) for _ in range(epochs)])
@@ -273,11 +274,6 @@ def _epoch(
     chunk = torch.arange(len(rows)) // (CHUNK_BATCHES * batch_size)
     sorted_in_chunks = (chunk * (lengths.max() + 1) + lengths[rows]).argsort(stable=True)
     return rows[sorted_in_chunks].view(steps, batch_size)[torch.randperm(steps, generator=positions)]
-
-
-def _require_positive(what: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{what} must be at least 1, got {value}")
 
 
 def _from_columns(columns: dict[str, pa.ListArray], split: Split, pad_id: int, fingerprint: str) -> Encoded:

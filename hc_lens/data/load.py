@@ -12,6 +12,7 @@ from hc_lens.data.paraphrase import paws_qqp, qqp
 from hc_lens.data.rows import read_rows
 from hc_lens.data.sampling import hold_out, limited, normalised
 from hc_lens.data.task import Split, Task
+from hc_lens.limits import require_at_least_one
 
 Ood = Path | str | Mapping[str, Path | str]
 """Out-of-domain cases: "hans", a file, or files by case name."""
@@ -45,6 +46,7 @@ def load_task(
         ValueError: for an unknown name, an argument that the named task does not take, missing label names (naming the labels
             found), or as `read_pairs`.
     """
+    require_at_least_one("limit", limit)
     name = str(name_or_path)
     if name in TASK_NAMES:
         taken = {"label_names": label_names, "validation": validation, "columns": None if columns == NLI_COLUMNS else columns}

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from hc_lens.data.task import Split, Task
+from hc_lens.limits import require_at_least_one
 
 
 def normalised(text: str) -> str:
@@ -20,8 +21,7 @@ def sample(split: Split, n: int, seed: int) -> Split:
     Raises:
         ValueError: if `n` is below 1.
     """
-    if n < 1:
-        raise ValueError(f"a sample of split {split.name!r} needs at least 1 row, got {n}")
+    require_at_least_one(f"rows of a sample of split {split.name!r}", n)
     if n >= len(split):
         return split
     # A text seed per split: equally long cases of one task do not get the same row numbers.
@@ -34,8 +34,7 @@ def some_rows(n: int, max_rows: int | None, seed: int) -> list[int]:
     Raises:
         ValueError: if `max_rows` is below 1.
     """
-    if max_rows is not None and max_rows < 1:
-        raise ValueError(f"max_rows must be at least 1, got {max_rows}")
+    require_at_least_one("max_rows", max_rows)
     if max_rows is None or n <= max_rows:
         return list(range(n))
     return sorted(np.random.default_rng(seed).permutation(n)[:max_rows].tolist())

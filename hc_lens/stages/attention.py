@@ -8,6 +8,7 @@ import pandas as pd
 from hc_lens.analysis import attention_scores
 from hc_lens.data.task import Task
 from hc_lens.data.words import Matching
+from hc_lens.limits import require_at_least_one
 from hc_lens.models import Classifier
 from hc_lens.stages.kept import remembered
 from hc_lens.stages.pruned import Pruned
@@ -39,6 +40,8 @@ def attention_into(
     Raises:
         HookError, KeyError, TypeError, ValueError: as `attention_scores`.
     """
+    require_at_least_one("max_rows", max_rows)
+    require_at_least_one("batch_size", batch_size)
     run = pruned.run
     options = {
         "task": task.fingerprint,

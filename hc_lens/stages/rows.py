@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from hc_lens.data.task import Task
 from hc_lens.hooks import HookedModel
+from hc_lens.limits import require_at_least_one
 from hc_lens.precision import Precision, settled
 from hc_lens.runs import Run
 
@@ -16,6 +17,10 @@ class Rows:
     seed: int = 0
     batch_size: int = 64
     precision: Precision = "fp32"
+
+    def __post_init__(self) -> None:
+        require_at_least_one("max_rows", self.max_rows)
+        require_at_least_one("batch_size", self.batch_size)
 
     def settled(self, run: Run, model: HookedModel) -> "Rows":
         """The same rows, with the precision that "auto" comes to in a run: tables are kept under it."""
@@ -35,3 +40,7 @@ class Measuring:
     precision: Precision = "fp32"
     batch_size: int = 64
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("means_rows", "max_rows", "batch_size"):
+            require_at_least_one(name, getattr(self, name))

@@ -8,6 +8,7 @@ import pandas as pd
 
 from hc_lens.data.stored import save_task
 from hc_lens.data.task import Task
+from hc_lens.limits import require_different
 from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import Run, RunError
@@ -46,6 +47,7 @@ def chosen_checkpoints(finetuned: Path, steps: Sequence[int] | None = None) -> l
     """
     found = checkpoints(finetuned)
     have = [checkpoint.step for checkpoint in found]
+    require_different("steps", steps or ())
     if steps is not None and (absent := sorted(set(steps) - set(have))):
         raise ValueError(f"{finetuned} has no checkpoint at step {absent[0]}; it has {have}")
     return found if steps is None else [checkpoint for checkpoint in found if checkpoint.step in steps]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from hc_lens.limits import require_not_negative, require_positive
 from hc_lens.precision import Precision, require_precision
 
 
@@ -39,12 +40,10 @@ class TrainConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         require_precision(self.precision)
-        if not self.lr > 0:
-            raise ValueError(f"lr must be positive, got {self.lr}")
+        require_positive("lr", self.lr)
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip must be positive or None, got {self.clip}")
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
+        require_not_negative("weight_decay", self.weight_decay)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be in [0, 1), got {self.betas}")
         if not 0 <= self.warmup_steps < self.steps:

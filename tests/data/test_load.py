@@ -116,5 +116,5 @@ def test_synthetic_task_and_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(task.train.first) < set(small(seed=3).train.first)
     assert load_task("synthetic", seed=3).fingerprint == small(seed=3).fingerprint
     assert load_task("synthetic", limit=7, seed=4).fingerprint != task.fingerprint
-    with pytest.raises(ValueError, match="at least 1 row, got 0"):
+    with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
         load_task("synthetic", limit=0)

@@ -19,6 +19,7 @@ from torch import Tensor
 from transformer_lens import HookedTransformer
 
 from hc_lens.forward import dtype_of
+from hc_lens.limits import require_not_negative, require_positive
 from hc_lens.models.fused import fused
 from hc_lens.modular.incontext.evaluation import accuracy_by_shot
 from hc_lens.modular.incontext.model import ModelConfig, new_transformer
@@ -112,10 +113,8 @@ class Training:
         for name in ("steps", "batch_size", "checkpoint_every", "log_every", "evaluate"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.lr > 0:
-            raise ValueError(f"lr must be positive, got {self.lr}")
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
+        require_positive("lr", self.lr)
+        require_not_negative("weight_decay", self.weight_decay)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be in [0, 1), got {self.betas}")
         if not 0 <= self.warmup_steps < self.steps:
