@@ -15,7 +15,7 @@ def require_at_least_one(name: str, value: int | None) -> None:
         raise ValueError(f"{name} must be at least 1, got {value}")
 
 
-def require_positive(name: str, value: float | None) -> None:
+def require_positive(name: str, value: int | float | None) -> None:
     """None passes: it stands for no limit.
 
     Raises:
@@ -25,7 +25,7 @@ def require_positive(name: str, value: float | None) -> None:
         raise ValueError(f"{name} must be positive{'' if value <= 0 else ' and finite'}, got {value}")
 
 
-def require_not_negative(name: str, value: float) -> None:
+def require_not_negative(name: str, value: int | float) -> None:
     """0 passes.
 
     Raises:
