@@ -56,7 +56,7 @@ def test_training_that_ends_too_early_is_said(model: str, working_directory: Pat
         (["--first-block", "2"], "first_block must be in 0..1"),
         (["--lr", "0"], "lr must be positive"),
         (["--train-share", "1"], "train_share must be in"),
-        (["--seeds", "1", "1"], "seeds must be at least one, all different"),
+        (["--seeds", "1", "1"], "seeds must be all different, 1 comes more than once"),
         (["--category", "fruits"], "the tokenizer tells only 1 of the 24 fruits apart"),
         (["--prompt", "->"], "a template has one slot"),
     ],
