@@ -18,7 +18,7 @@ TASK = ["--task", "synthetic"]
         (["finetune", "--eval-rows", "-1"], "--eval-rows must be at least 1, got -1"),
         (["finetune", "--seed", "-1"], "--seed must be at least 0, got -1"),
         (["finetune", "--task-seed", "-1"], "--task-seed must be at least 0, got -1"),
-        (["finetune", "--weight-decay", "nan"], "--weight-decay must be a finite number, got nan"),
+        (["finetune", "--weight-decay", "nan"], "weight_decay must be finite, got nan"),
         (["finetune", "--clip", "inf"], "--clip must be a finite number, got inf"),
         (["prune", "x", *TASK, "--means-rows", "-5"], "--means-rows must be at least 1, got -5"),
         (["prune", "x", *TASK, "--sparsity", "nan"], "sparsity: the target must be in (0, 1), got nan"),
