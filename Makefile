@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # The suite runs in two processes of one thread each: the models are tiny, more threads only get in each other's way.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations=20
 
 .PHONY: demo test slow check clean
 
