@@ -84,3 +84,16 @@ def test_a_case_named_twice_is_refused_rather_than_the_last_taken(
 def test_a_limit_of_nothing_is_no_limit_in_the_library_either() -> None:
     with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
         TaskChoice(task="synthetic", limit=0).load()
+
+
+@pytest.mark.parametrize("out", ["notes.txt", "notes.txt/below/it"])
+@pytest.mark.parametrize(
+    "words", [["finetune"], ["prune", "x", *TASK], ["evaluate", "x"], ["ablate", "x"], ["demo"], ["modular", "icl"]]
+)
+def test_results_cannot_go_into_a_file(
+    words: list[str], out: str, working_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (working_directory / "notes.txt").write_text("mine")
+    assert main([*words, "--out", out]) == 2
+    assert f"--out {out}: notes.txt is a file, results need a directory" in capsys.readouterr().err
+    assert (working_directory / "notes.txt").read_text() == "mine"

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -251,7 +251,7 @@ def parse(arguments: type[_T], command: str, words: Sequence[str], default: _T |
     """Read a command's arguments; ends the process with tyro's explanation where they cannot be read, or with `--help`.
 
     Raises:
-        ValueError: naming the option, for a number that is too small or not finite.
+        ValueError: naming the option, for a number that is too small or not finite, or a directory that is a file.
     """
     prog = f"hc-lens {command}"
     if default is None:
@@ -259,7 +259,19 @@ def parse(arguments: type[_T], command: str, words: Sequence[str], default: _T |
     else:
         read = tyro.cli(arguments, prog=prog, args=list(words), default=default)
     require_numbers(read)
+    _require_directory(read)
     return read
+
+
+def _require_directory(arguments: object) -> None:
+    """Refuse an `--out` at or below a file before hours are spent on what is to go there."""
+    for name, value in ((field.name, getattr(arguments, field.name)) for field in fields(cast(Any, arguments))):
+        if is_dataclass(value):
+            _require_directory(value)
+            continue
+        places = (value, *value.parents) if name == "out" and isinstance(value, Path) else ()
+        if files := [place for place in places if place.is_file()]:
+            raise ValueError(f"--out {value}: {files[0]} is a file, results need a directory")
 
 
 def peek(words: Sequence[str], option: str, read: Callable[[str], _T], otherwise: _T) -> _T:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from hc_lens.cli.numbers import Count
 from hc_lens.cli.prune import with_steps
 from hc_lens.precision import Precision
 from hc_lens.pruning import PruneConfig
@@ -18,11 +19,11 @@ class PruneOptions:
 
     preset: Literal["desk", "paper"] = "desk"
     """How to prune: the short recipe, or every setting of the paper."""
-    prune_steps: int | None = None
+    prune_steps: Count | None = None
     """Optimiser steps of a pruning run. The preset's phases take their share of them."""
     prune_ramp_steps: Annotated[int | None, _also(aliases=["--ramp-steps"])] = None
     """Steps over which the target sparsity rises."""
-    prune_batch_size: int | None = None
+    prune_batch_size: Count | None = None
     """Rows of a pruning step."""
     prune_accumulation: Annotated[int | None, _also(aliases=["--accumulation"])] = None
     """Micro-batches of an optimiser step."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-BAD_INPUT = (ValueError, FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeError)
+BAD_INPUT = (ValueError, FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError, UnicodeError)
 """What the library raises when the caller gave it something wrong; it all names the value and what is allowed."""
 
 FAILED = (RuntimeError, OSError, ArithmeticError, MemoryError)
