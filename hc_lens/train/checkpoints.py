@@ -142,7 +142,7 @@ def _names(model: HookedRootModule, optimizer: torch.optim.Optimizer) -> list[st
 def resume(run: Run, model: HookedRootModule, optimizer: torch.optim.Optimizer) -> int:
     """Take up the newest kept state; the step it was kept at, 0 when there is none."""
     if not run.file("resume", "safetensors").exists():
-        run.rewind(0)
+        run.rewind(-1)  # what was logged at step 0 is logged again as well
         return 0
     step = int(run.read_metadata("resume")["step"])
     stored = run.read_tensors("resume")

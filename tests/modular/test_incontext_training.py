@@ -68,6 +68,18 @@ def test_a_run_that_was_killed_ends_bit_equal_to_one_that_was_not(tmp_path: Path
     assert losses[0][-1] < losses[0][0]
 
 
+def test_a_kill_between_a_row_and_its_checkpoint_leaves_one_row_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hc_lens.modular.incontext.training.keep", dies)
+        with pytest.raises(KilledError):
+            train_in_context(CONFIG, tmp_path)
+    timed = train_in_context(CONFIG, tmp_path).run.metrics().dropna(subset="seconds")
+    assert timed["step"].tolist() == [0, 4, 8, 12]
+
+
 def test_a_run_stops_where_it_is_told_to_and_goes_on_later(tmp_path: Path) -> None:
     stopped = train_in_context(CONFIG, tmp_path, until=lambda found: found.steps[-1] >= 4)
     assert stopped.steps == [0, 4]

@@ -159,3 +159,19 @@ def test_a_loss_that_explodes_is_told_with_its_step(tmp_path):
 def test_impossible_settings_are_refused(fields, told):
     with pytest.raises(ValueError, match=told):
         FitConfig(**fields)
+
+
+def test_a_run_killed_before_its_first_checkpoint_logs_each_step_once(tmp_path):
+    config = FitConfig(steps=6, measure_every=2, checkpoint_every=6)
+    calls = []
+
+    def dies(model):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        fitted(tmp_path / "killed", config, measure=dies)
+    _, again = fitted(tmp_path / "killed", config)
+    assert again["step"].tolist() == [0, 2, 4, 6]
