@@ -19,6 +19,7 @@ from hc_lens.forward import Inputs, inputs_of, shape_of
 from hc_lens.hooks import Edit, HookedModel, HookFunction, mlp_point, positionwise, z_point
 from hc_lens.limits import require_at_least_one
 from hc_lens.models import Classifier, fingerprint
+from hc_lens.models.finite import require_finite_model
 from hc_lens.units import Head, Unit, require_in_model
 
 Ablation = Literal["mean", "position", "zero", "resample"]
@@ -88,8 +89,8 @@ class ActivationMeans:
         4). `max_rows` takes the first rows, the paper's 100,000 by default. `pool` is the number of tokens kept for "resample".
 
         Raises:
-            ValueError: for an unknown kind, or `max_rows` below 1.
-            MeansError: for a compact model, some of whose units are gone.
+            ValueError: for an unknown kind, `max_rows` below 1, or weights that are NaN or infinite.
+            MeansError: for a compact model, some of whose units are gone, and for activations that are NaN or infinite.
         """
         if kind not in get_args(Ablation):
             raise ValueError(f"ablation kind must be one of {list(get_args(Ablation))}, got {kind!r}")
@@ -103,6 +104,9 @@ class ActivationMeans:
         seen = Accumulator(n_layers, by_position=kind == "position", pool=pool if kind == "resample" else 0, seed=seed)
         accumulate(model, encoded, rows, batch_size, seen)
         head, mlp = seen.freeze()
+        if not (head.isfinite().all() and mlp.isfinite().all()):
+            require_finite_model(model)
+            raise MeansError(f"activations of this {type(model).__name__} are NaN or infinite, though its weights are not")
         if kind == "zero":
             head, mlp = torch.zeros_like(head), torch.zeros_like(mlp)
         return cls(kind, head, mlp, seen.tokens, fingerprint(model), f"{encoded.fingerprint}[:{len(rows)}]", seed)

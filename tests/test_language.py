@@ -1,5 +1,6 @@
 """Language models: the logits of transformers, back to transformers, and as a classifier of some tokens."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from hc_lens.models import fingerprint
 from hc_lens.models.language import (
-    CONTEXT,
     LanguageModel,
     classifier_of,
     load_language_model,
@@ -119,12 +119,19 @@ def test_only_what_transformers_has_is_trained() -> None:
     assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in hf_model.parameters())
 
 
-def test_a_long_context_is_cut_and_the_logits_are_the_same() -> None:
-    hf_model = causal_model("llama", max_position_embeddings=8 * CONTEXT)
+@pytest.mark.parametrize("family", ["gpt_neox", "llama", "qwen2"])
+def test_a_long_context_is_kept_and_costs_nothing_until_it_is_used(family: str, tmp_path: Path) -> None:
+    hf_model = causal_model(family, max_position_embeddings=131_072)
     model = load_language_model(hf_model=hf_model, tokenizer=tokenizer())
-    assert model.max_length == model.hf_config.max_position_embeddings == CONTEXT
-    assert hf_model.config.max_position_embeddings == 8 * CONTEXT
-    assert_equal_logits(model, hf_model, batch("llama"))
+    assert model.max_length == 131_072
+    assert sum(buffer.nbytes for buffer in model.buffers()) < 2_000_000
+    assert_equal_logits(model, hf_model, batch(family))
+    long = torch.randint(3, 37, (1, 2_200))  # more than the positions that are kept at first
+    with torch.no_grad():
+        theirs = hf_model(long).logits[:, -3:]
+        torch.testing.assert_close(model(long)[:, -3:], theirs, atol=1e-4, rtol=0)
+    saved = json.loads((model.save_pretrained(tmp_path / "saved") / "config.json").read_text())
+    assert saved["max_position_embeddings"] == 131_072
 
 
 def test_new_language_model_depends_on_its_seed_only() -> None:

@@ -192,7 +192,7 @@ class Batches(Sequence[Batch]):
 
 
 def encode(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
-    """Tokenise a split's pairs, each cut to `max_length` tokens from the end of its longer sentence.
+    """Tokenise a split's pairs, each cut to `max_length` tokens, at the tokenizer's `truncation_side` of its longer sentence.
 
     Written as `PairTokenizer` says: the tokenizer's own pair template, or `PAIR_SEPARATOR` where it has none.
 

@@ -40,7 +40,9 @@ class Origins(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PairTokenizer:
-    """How one tokenizer writes a sentence pair in at most `max_length` tokens, cut from the end of the longer sentence.
+    """How one tokenizer writes a sentence pair in at most `max_length` tokens, cut from the longer sentence.
+
+    It is cut at the tokenizer's own `truncation_side`: by default at the end.
 
     Pairs follow the tokenizer's own template where that separates the sentences (`[CLS] A [SEP] B [SEP]`,
     `<s> A </s></s> B </s>`): `frame` is then None. A tokenizer without a separator token in its pairs (GPT-2) gets the first
@@ -77,8 +79,9 @@ class PairTokenizer:
                 f"max_length must be at least {special + 2} for a pair ({name} adds {special} special tokens), got {max_length}"
             )
         has_types = "token_type_ids" in tokenizer.model_input_names
-        settings = json.dumps([_vocabulary(tokenizer), max_length, frame, PAIR_SEPARATOR, pad_id, has_types])
-        return PairTokenizer(tokenizer, max_length, frame, pad_id, hashlib.sha256(settings.encode()).hexdigest())
+        own = _own_settings(tokenizer)
+        written = [_vocabulary(tokenizer), max_length, frame, PAIR_SEPARATOR, pad_id, has_types, *([own] if own else [])]
+        return PairTokenizer(tokenizer, max_length, frame, pad_id, hashlib.sha256(json.dumps(written).encode()).hexdigest())
 
     @property
     def separator(self) -> int | None:
@@ -145,6 +148,22 @@ def _vocabulary(tokenizer: PreTrainedTokenizerFast) -> str:
     """
     rules = tokenizer.backend_tokenizer.to_str()
     return hashlib.sha256(rules[rules.index('"added_tokens"') :].encode()).hexdigest()
+
+
+def _own_settings(tokenizer: PreTrainedTokenizerFast) -> dict[str, str]:
+    """What decides the tokens of a call besides the serialised rules, where it is not what every tokenizer has by default.
+
+    The side that is cut, how special tokens written in a text are read, and methods of a class that encodes in its own way.
+    Paths, padding and chat templates change no token here.
+    """
+    cut = {"truncation_side": tokenizer.truncation_side} if tokenizer.truncation_side != "right" else {}
+    special = {"split_special_tokens": "yes"} if tokenizer.split_special_tokens else {}
+    encoding = {
+        name: getattr(type(tokenizer), name).__qualname__
+        for name in ("_encode_plus", "set_truncation_and_padding")
+        if getattr(type(tokenizer), name) is not getattr(PreTrainedTokenizerFast, name)
+    }
+    return {**cut, **special, **encoding}
 
 
 def token_columns(split: Split, pairs: PairTokenizer, fingerprint: str) -> dict[str, pa.ListArray]:

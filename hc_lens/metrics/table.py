@@ -17,6 +17,7 @@ from hc_lens.metrics.forward_rows import read_rows
 from hc_lens.metrics.scores import confidence, label_order, labels_of
 from hc_lens.metrics.statistics import agreement, calibration_error, kl_to_full
 from hc_lens.models import Classifier
+from hc_lens.models.finite import require_finite_model
 from hc_lens.precision import Precision
 from hc_lens.progress import progress
 
@@ -82,7 +83,7 @@ def evaluate(
     Raises:
         LabelOrderError: if the model's labels are not the task's, or in-domain predictions fit far better under other names.
         MeansError: for a subnetwork of another model.
-        ValueError: for no cases, non-finite logits, or a case whose rows cannot be scored.
+        ValueError: for no cases, weights or logits that are NaN or infinite, or a case whose rows cannot be scored.
     """
     for sub in subnetworks:
         sub.require_model(model)
@@ -95,6 +96,8 @@ def evaluate(
 
     with inference(model, precision, narrow=True), progress("evaluating", len(subnetworks) + 1) as advance:
         full = read_rows(model, batches, read)
+        if not full.isfinite().all():
+            require_finite_model(model)
         if trained:
             data.require_label_order(full, task.labels)
         rows = _rows("full", None, 0.0, data, full, full)

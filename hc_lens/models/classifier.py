@@ -12,25 +12,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from transformer_lens import HookedEncoder, HookedTransformer
-from transformer_lens.components.bert_embed import BertEmbed
 from transformer_lens.config.hooked_transformer_config import HookedTransformerConfig
 from transformer_lens.HookedRootModule import HookedRootModule
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import override
 
 from hc_lens.models.architecture import Architecture, DropoutRates, FirstToken
-from hc_lens.models.inputs import Mask, TokenBatch, Tokens, Types, check_tokens, last_real_position
+from hc_lens.models.embeddings import PadSkippingEmbed, ProjectedEmbed
+from hc_lens.models.inputs import Reading, TokenBatch, Tokens, check_tokens, last_text_position, tensor_of, tensor_of_rows
+from hc_lens.models.without_unembedding import require_own_arguments, without_unembedding
 from hc_lens.provenance import Provenance
 from hc_lens.units import Unit
 
 _C = TypeVar("_C", bound="Classifier")
 
-ClassifierInput = TokenBatch | Int[Tensor, "batch pos"] | str | Sequence[str]
+ClassifierInput = TokenBatch | Tensor | NDArray[np.generic] | str | Sequence[str] | Sequence[Sequence[int]]
+"""Rows with their mask; token ids [batch pos]; or texts."""
 
 
 class Remains(NamedTuple):
@@ -40,6 +44,7 @@ class Remains(NamedTuple):
     provenance: Provenance
 
 
+@without_unembedding
 class Classifier(HookedRootModule):
     """A hooked sequence classifier; every instance is also a HookedEncoder or a HookedTransformer.
 
@@ -73,15 +78,32 @@ class Classifier(HookedRootModule):
     def forward(
         self,
         input: ClassifierInput,
-        attention_mask: Mask | None = None,
-        token_type_ids: Types | None = None,
+        attention_mask: Tensor | NDArray[np.generic] | None = None,
+        token_type_ids: Tensor | NDArray[np.generic] | None = None,
+        **of_transformer_lens: object,
     ) -> Float[Tensor, "batch label"]:
-        """Class logits. Without a mask, positions holding `pad_id` are padding.
+        """Class logits. Without a mask, `pad_id` at the end of a row is padding.
 
         Raises:
-            ValueError: for rows longer than `max_length` and for padding that is not on the right.
+            ValueError: for rows longer than `max_length`, ids that are no tokens of this model, and padding that is not on the
+                right, or may be.
+            TypeError: for an argument of TransformerLens's forward functions.
         """
+        require_own_arguments(of_transformer_lens)
         return self.classify(self._tokens(input, attention_mask, token_type_ids))
+
+    @property
+    def reading(self) -> Reading:
+        """How rows of tokens are read."""
+        starts = (getattr(self.hf_config, "bos_token_id", None), getattr(self.tokenizer, "bos_token_id", None))
+        return Reading(
+            self.max_length,
+            self.cfg.d_vocab,
+            self.pad_id,
+            frozenset(token for token in starts if isinstance(token, int)),
+            causal=self.architecture.first_token is None,
+            pad_is_assumed=self.architecture.first_token is None and self.hf_config.pad_token_id is None,
+        )
 
     def classify(self, tokens: Tokens) -> Float[Tensor, "batch label"]:
         """Class logits of checked tokens."""
@@ -95,7 +117,7 @@ class Classifier(HookedRootModule):
 
     def constants(self) -> dict[str, Tensor]:
         """What TransformerLens keeps in the state dict besides the weights: masks, position tables, biases that are zero."""
-        weights = {*dict(self.named_parameters()), "position_prefix"}
+        weights = {*dict(self.named_parameters()), "embed.position_prefix"}
         return {name: tensor for name, tensor in self.state_dict().items() if name not in weights}
 
     @override
@@ -105,18 +127,22 @@ class Classifier(HookedRootModule):
         """As TransformerLens's, without its print."""
         return super().to(device_or_dtype, print_details)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
-    def _tokens(self, given: ClassifierInput, mask: Mask | None, types: Types | None) -> Tokens:
+    def _tokens(
+        self, given: ClassifierInput, mask: Tensor | NDArray[np.generic] | None, types: Tensor | NDArray[np.generic] | None
+    ) -> Tokens:
         if isinstance(given, TokenBatch):
             given, mask, types = given.input_ids, given.attention_mask, given.token_type_ids
-        elif not isinstance(given, Tensor):
+        elif isinstance(given, Sequence) and not isinstance(given, str) and not all(isinstance(row, str) for row in given):
+            given = tensor_of_rows(given)
+        elif not isinstance(given, Tensor | np.ndarray):
             given, types, mask = self._encode(given)
+        ids, mask, types = tensor_of(given, "input_ids"), tensor_of(mask, "attention_mask"), tensor_of(types, "token_type_ids")
         device = self.classifier.weight.device
         return check_tokens(
-            given.to(device),
+            ids.to(device),
             None if mask is None else mask.to(device),
             None if types is None else types.to(device),
-            pad_id=self.pad_id,
-            max_length=self.max_length,
+            self.reading,
         )
 
     def _encode(self, texts: str | Sequence[str]) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -171,12 +197,12 @@ class EncoderClassifier(Classifier, HookedEncoder):  # pyright: ignore[reportInc
         size = architecture.embedding_size(hf_config)
         if size is not None:
             self.embed = ProjectedEmbed(self.cfg, size).to(device)
+        if offset := architecture.position_offset(hf_config):
+            self.embed = PadSkippingEmbed(self.cfg, offset).to(device)
+            self.register_load_state_dict_pre_hook(_renamed)
         if architecture.token_types is not None:
             types = torch.empty(architecture.token_types(hf_config), size or self.cfg.d_model, device=device)
             self.embed.token_type_embed.W_token_type = nn.Parameter(types)
-        if offset := architecture.position_offset(hf_config):
-            # Rows of the position table that no real token uses, kept so that saving gives back the table that was loaded.
-            self.register_buffer("position_prefix", torch.zeros(offset, self.cfg.d_model, device=device))
         self._attach(architecture, hf_config, labels, tokenizer)
         self.embed.ln.register_forward_hook(_drop(self.dropout.embedding))
 
@@ -205,7 +231,7 @@ class EncoderClassifier(Classifier, HookedEncoder):  # pyright: ignore[reportInc
 
 
 class DecoderClassifier(Classifier, HookedTransformer):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """GPT-2 and its relatives: a linear layer without bias on the final state of each row's last real token."""
+    """GPT-2 and its relatives: a linear layer without bias on the final state of each row's last token that is no pad token."""
 
     def __init__(
         self,
@@ -233,7 +259,7 @@ class DecoderClassifier(Classifier, HookedTransformer):  # pyright: ignore[repor
             resid = block(resid)  # no mask: the padding comes last, where causal attention does not look
         resid = self.ln_final(resid)
         rows = torch.arange(len(resid), device=resid.device)
-        return self.classifier(resid[rows, last_real_position(tokens)])
+        return self.classifier(resid[rows, last_text_position(tokens, self.pad_id)])
 
 
 def classifier_class(architecture: Architecture) -> type[EncoderClassifier] | type[DecoderClassifier]:
@@ -241,21 +267,10 @@ def classifier_class(architecture: Architecture) -> type[EncoderClassifier] | ty
     return DecoderClassifier if architecture.first_token is None else EncoderClassifier
 
 
-class ProjectedEmbed(BertEmbed):
-    """Embeddings of `size` components, each position's projected to the residual stream's width (ELECTRA)."""
-
-    def __init__(self, cfg: HookedTransformerConfig, size: int) -> None:
-        narrow = copy.copy(cfg)
-        narrow.d_model = size
-        super().__init__(narrow)
-        self.ln.cfg = cfg  # it computes in the model's own dtype, which `to` may change
-        self.project = nn.Linear(size, cfg.d_model)
-
-    @override
-    def forward(
-        self, input_ids: Int[Tensor, "batch pos"], token_type_ids: Int[Tensor, "batch pos"] | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
-        return self.project(super().forward(input_ids, token_type_ids))
+def _renamed(module: nn.Module, state: dict[str, Tensor], *rest: object) -> None:
+    """Take a state dict of earlier versions, which kept `embed.position_prefix` one level up."""
+    if "position_prefix" in state:
+        state["embed.position_prefix"] = state.pop("position_prefix")
 
 
 @contextmanager
@@ -300,4 +315,4 @@ def pad_id_of(hf_config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | 
     """The id that pads rows: the config's, else the tokenizer's, else that of the end of a text."""
     tokenizer_pad = None if tokenizer is None else tokenizer.pad_token_id
     candidates = (getattr(hf_config, "pad_token_id", None), tokenizer_pad, getattr(hf_config, "eos_token_id", None))
-    return next((pad for pad in candidates if isinstance(pad, int)), None)
+    return next((pad for pad in candidates if isinstance(pad, int) and pad >= 0), None)

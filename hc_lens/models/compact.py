@@ -90,14 +90,14 @@ def skeleton(
     """A classifier with room for the weights of the units that remain, or of all: load a full state dict into it."""
     with torch.random.fork_rng(devices=[]):  # torch's layers draw first weights, which are never used
         model = classifier_class(architecture)(architecture, config, labels, tokenizer)
-    model.cfg.dtype = dtype
+    model.cfg.dtype = dtype  # before blocks that shrink get a config of their own
     model.remains = remains
     if remains is not None:
         for layer, block in enumerate(_blocks(model)):
             _shrink_attention(block.attn, _heads_left(remains.units, layer, model.cfg.n_heads))
             if Mlp(layer) not in remains.units:
                 _shrink_mlp(block.mlp)
-    return model.eval()
+    return model.to(dtype).eval()  # position tables and constant biases as well
 
 
 def _filled(twin: Classifier, model: Classifier, weights: Mapping[str, Tensor]) -> Classifier:

@@ -16,7 +16,7 @@ from hc_lens.models.export import config_of, model_directory
 from hc_lens.models.families import architecture_of
 from hc_lens.models.fingerprint import fingerprint
 from hc_lens.models.labels import label_names
-from hc_lens.models.load import COMPACT, held_in, read_tokenizer
+from hc_lens.models.source import COMPACT, held_in, read_tokenizer
 from hc_lens.provenance import Provenance
 from hc_lens.units import parse, require_in_model
 

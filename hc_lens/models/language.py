@@ -8,14 +8,12 @@ import copy
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
 from torch import Tensor
 from transformer_lens import HookedTransformer
-from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from typing_extensions import override
 
@@ -24,11 +22,18 @@ from hc_lens.models.architecture import Architecture
 from hc_lens.models.classifier import DecoderClassifier, deprecation_expected, right_padding, zero_all_but
 from hc_lens.models.export import model_directory
 from hc_lens.models.families import architecture_of
-from hc_lens.models.load import first_line, held_in, model_type_of, quiet_transformers, read_tokenizer
+from hc_lens.models.finite import require_finite
+from hc_lens.models.gguf import gguf_source, gguf_tokenizer, require_readable
+from hc_lens.models.source import (
+    Loaded,
+    model_type_of,
+    read_model,
+    read_tokenizer,
+    require_device,
+    require_tokens_embedded,
+    weights_in_memory,
+)
 from hc_lens.models.weights import Entry, to_hooked, to_transformers, transposed
-
-CONTEXT = 1024
-"""Tokens that a model with rotary positions reads, at most: TransformerLens keeps a square mask of them in every block."""
 
 _UNEMBEDDING = "lm_head.weight"
 
@@ -38,8 +43,8 @@ class LanguageModel(HookedTransformer):
 
     Rows are padded on the right, where causal attention does not look, so they need no mask.
 
-    Attributes: `hf_config`, the transformers config, with as many positions as are read here; `architecture`, the description
-    of the family; `tokenizer`, which pads on the right and has a pad token; `pad_id`, that token.
+    Attributes: `hf_config`, the transformers config; `architecture`, the description of the family; `tokenizer`, which pads on
+    the right and has a pad token; `pad_id`, that token.
     """
 
     architecture: Architecture
@@ -59,20 +64,20 @@ class LanguageModel(HookedTransformer):
         Raises:
             ValueError: for an unsupported architecture, and for a tokenizer without a token to pad with.
         """
-        self_config = _with_context(hf_config)
-        architecture = _decoder_of(self_config, type(hf_config).__name__)
-        cfg = architecture.hooked_config(self_config, device)
+        hf_config = copy.deepcopy(hf_config)
+        architecture = _decoder_of(hf_config, type(hf_config).__name__)
+        cfg = architecture.hooked_config(hf_config, device)
         cfg.dtype = dtype
         with deprecation_expected():
             super().__init__(cfg)
-        self.architecture, self.hf_config = architecture, self_config
+        self.architecture, self.hf_config = architecture, hf_config
         padding = right_padding(tokenizer)
         assert padding is not None
         if not isinstance(padding.pad_token_id, int):
             raise ValueError(f"{type(tokenizer).__name__} has neither a pad token nor an end-of-text token to pad rows with")
         self.tokenizer, self.pad_id = padding, padding.pad_token_id  # pyright: ignore[reportIncompatibleVariableOverride]  # never None here
         self.cfg.tokenizer_prepends_bos = len(padding.encode("")) > 0
-        zero_all_but(self, {name for entry in _entries(architecture, self_config) for name in entry.ours})
+        zero_all_but(self, {name for entry in _entries(architecture, hf_config) for name in entry.ours})
 
     @property
     def max_length(self) -> int:
@@ -138,26 +143,31 @@ def load_language_model(
     Raises:
         FileNotFoundError: for a source that is not there, or without weights.
         ModuleNotFoundError: for a GGUF file without the packages that read it, naming the extra to install.
-        ValueError: for an unsupported architecture (encoders included), a missing tokenizer, and weights that are missing or do
-            not fit.
+        ValueError: for an unsupported architecture (encoders included), a tokenizer that is missing or has tokens that the
+            embedding does not have, weights that are missing, do not fit or are no numbers, an adapter, and a GGUF file that is
+            damaged or that transformers would read wrongly.
     """
     if (source is None) == (hf_model is None):
         raise ValueError("load_language_model takes either a source or hf_model=..., and exactly one of them")
     name = f"hf_model ({type(hf_model).__name__})" if source is None else str(source)
+    if device is None:
+        device = "cpu" if hf_model is None else hf_model.device
+    require_device(device)
     with torch.random.fork_rng(devices=[]):  # transformers fills missing weights from the caller's random state
         if hf_model is None:
-            directory, gguf_file = _gguf(name, gguf_file)
+            directory, gguf_file = gguf_source(name, gguf_file)
             if gguf_file is None:
                 _decoder_of_type(model_type_of(directory), name)
-            tokenizer = tokenizer or _tokenizer(directory, gguf_file)
-            hf_model, missing = _read(directory, gguf_file)
+                tokenizer = tokenizer or read_tokenizer(directory)
+            else:
+                require_readable(Path(directory) / gguf_file)
+                tokenizer = tokenizer or gguf_tokenizer(directory, gguf_file)
+            loaded = read_model(AutoModelForCausalLM, directory, gguf_file)
         else:
-            missing: set[str] = set()
-            device = hf_model.device if device is None else device
+            loaded = Loaded(hf_model.config, weights_in_memory(hf_model, name))
         if tokenizer is None:
             raise ValueError(f"{name} has no tokenizer: pass tokenizer=...")
-        weights = {key: tensor for key, tensor in hf_model.state_dict().items() if key not in missing}
-        return _build(name, hf_model.config, weights, tokenizer, str(device or "cpu"), dtype)
+        return _build(name, loaded, tokenizer, str(device), dtype)
 
 
 def new_language_model(
@@ -191,6 +201,7 @@ def classifier_of(model: LanguageModel, labels: Mapping[str, int]) -> DecoderCla
     if twice := [name for name, token in labels.items() if tokens.count(token) > 1]:
         raise ValueError(f"labels {twice} have the same token, {labels[twice[0]]}: a classifier cannot tell them apart")
     config = copy.deepcopy(model.hf_config)
+    config.pad_token_id = model.pad_id
     config.id2label, config.label2id = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
     device = str(model.unembed.W_U.device)
     classifier = DecoderClassifier(model.architecture, config, names, model.tokenizer, device).to(model.cfg.dtype)
@@ -211,14 +222,10 @@ def smollm2_file() -> Path:
     return Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def _build(
-    name: str,
-    config: PretrainedConfig,
-    weights: Mapping[str, Tensor],
-    tokenizer: PreTrainedTokenizerBase,
-    device: str,
-    dtype: torch.dtype,
-) -> LanguageModel:
+def _build(name: str, loaded: Loaded, tokenizer: PreTrainedTokenizerBase, device: str, dtype: torch.dtype) -> LanguageModel:
+    config, weights = loaded
+    require_tokens_embedded(tokenizer, config.vocab_size, name)
+    require_finite(weights, name)
     table = _entries(_decoder_of(config, name), config)
     if absent := [entry.theirs for entry in table if entry.theirs not in weights]:
         raise ValueError(f"{name} lacks weights of a language model of its architecture: {', '.join(absent[:5])}")
@@ -246,52 +253,3 @@ def _decoder_of_type(model_type: str | None, source: str) -> Architecture:
             f"{source}: {model_type!r} is an encoder, not a causal language model; supported are gpt2, gpt_neox, llama, qwen2"
         )
     return architecture
-
-
-def _with_context(config: PretrainedConfig) -> PretrainedConfig:
-    config = copy.deepcopy(config)
-    if getattr(config, "rope_parameters", None) and config.max_position_embeddings > CONTEXT:
-        config.max_position_embeddings = CONTEXT
-    return config
-
-
-def _gguf(source: str, gguf_file: str | None) -> tuple[str, str | None]:
-    """Directory and file name of a GGUF source; the source itself and None for any other."""
-    path = Path(source)
-    if gguf_file is None and path.suffix == ".gguf":
-        path, gguf_file = path.parent, path.name
-    elif gguf_file is None and path.is_dir() and not (path / "config.json").is_file():
-        files = sorted(file.name for file in path.glob("*.gguf"))
-        if len(files) > 1:
-            raise ValueError(f"{path} holds {len(files)} GGUF files: name one of {files} as gguf_file")
-        gguf_file = files[0] if files else None
-    if gguf_file is None:
-        return source, None
-    if path.is_dir() and not (path / gguf_file).is_file():
-        raise FileNotFoundError(f"{path} has no file {gguf_file!r}; {held_in(path)}")
-    if absent := [package for package in ("gguf", "accelerate") if importlib.util.find_spec(package) is None]:
-        raise ModuleNotFoundError(f"a GGUF file is read by {' and '.join(absent)}: pip install 'hc_lens[relations]'")
-    return str(path), gguf_file
-
-
-def _tokenizer(source: str, gguf_file: str | None) -> PreTrainedTokenizerBase | None:
-    if gguf_file is None:
-        return read_tokenizer(source)
-    with quiet_transformers():
-        return AutoTokenizer.from_pretrained(source, gguf_file=gguf_file, trust_remote_code=False)
-
-
-def _read(source: str, gguf_file: str | None) -> tuple[PreTrainedModel, set[str]]:
-    """The model, and the names of its weights that the source lacks."""
-    try:
-        with quiet_transformers():
-            loaded = AutoModelForCausalLM.from_pretrained(
-                source, gguf_file=gguf_file, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
-            )
-    except OSError as error:
-        raise FileNotFoundError(f"{source}: no weights to load: {first_line(error)}") from error
-    except (SafetensorError, RuntimeError, ValueError) as error:
-        what = gguf_file or "config.json"
-        raise ValueError(f"{source}: the weights are truncated or do not fit {what}: {first_line(error)}") from error
-    hf_model, report = cast("tuple[PreTrainedModel, dict[str, set[str]]]", loaded)
-    return hf_model, set(report["missing_keys"])

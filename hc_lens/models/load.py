@@ -3,33 +3,29 @@
 import copy
 import importlib.util
 import logging
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
-import transformers
-from safetensors import SafetensorError
 from torch import Tensor
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForSequenceClassification, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from hc_lens.json_text import JsonTextError, parse_json
-from hc_lens.models.classifier import Classifier, classifier_class
+from hc_lens.models.classifier import Classifier, classifier_class, pad_id_of
 from hc_lens.models.families import architecture_of
-from hc_lens.models.labels import label_names
+from hc_lens.models.finite import require_finite
+from hc_lens.models.labels import label_names, problem_type
+from hc_lens.models.source import (
+    model_type_of,
+    read_model,
+    read_tokenizer,
+    require_device,
+    require_tokens_embedded,
+    weights_in_memory,
+)
 from hc_lens.models.weights import Entry, to_hooked
 
 _log = logging.getLogger("hc_lens")
-
-COMPACT = "compact.json"
-"""The file of a compact model's directory that says what it holds."""
 
 
 class _Source(NamedTuple):
@@ -62,13 +58,15 @@ def load_model(
 
     Raises:
         FileNotFoundError: for a directory without config.json or a name that is neither a directory nor a Hub model.
-        ValueError: for an unsupported architecture (naming the supported ones), labels that do not match the head, or
-            weights that are missing outside the head.
+        ValueError: for an unsupported architecture (naming the supported ones), a head that is not for one of several labels,
+            labels that do not match it, weights that are missing outside of it, do not fit the config or are no numbers, an
+            adapter, and a tokenizer with tokens that the embedding does not have.
     """
     if (source is None) == (hf_model is None):
         raise ValueError("load_model takes either a source (Hub name or directory) or hf_model=..., and exactly one of them")
     if device is None:
         device = hf_model.device if hf_model is not None else "cpu"
+    require_device(device)
     with torch.random.fork_rng(devices=[]):  # transformers fills missing weights from the caller's random state
         found = _in_memory(hf_model, tokenizer) if hf_model is not None else _read(str(source), tokenizer)
         return _build(found, labels, str(device), seed)
@@ -114,6 +112,9 @@ def minilm_directory() -> Path:
 def _build(source: _Source, labels: int | Sequence[str] | None, device: str, seed: int) -> Classifier:
     config = copy.deepcopy(source.config)
     architecture = architecture_of(config.model_type, source.name)
+    config.problem_type = problem_type(config, labels, source.name)
+    require_tokens_embedded(source.tokenizer, config.vocab_size, source.name)
+    require_finite(source.weights, source.name)
     table = architecture.entries(config)
     absent = [entry for entry in table if entry.theirs not in source.weights]
     if body := [entry.theirs for entry in absent if not entry.is_head]:
@@ -121,6 +122,8 @@ def _build(source: _Source, labels: int | Sequence[str] | None, device: str, see
     head = source.weights.get(next(e.theirs for e in table if e.ours == ("classifier.weight",)))
     names = label_names(config, labels, None if head is None else head.shape[0], source.name)
     config.id2label, config.label2id = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
+    if head is None and architecture.first_token is None:  # nothing was trained to read rows by another token
+        config.pad_token_id = pad_id_of(config, source.tokenizer)
     model = classifier_class(architecture)(architecture, config, names, source.tokenizer, device)
     weights = to_hooked(table, source.weights) | _new_head(model, absent, seed)
     model.load_state_dict({**model.constants(), **weights})
@@ -147,9 +150,8 @@ def _new_head(model: Classifier, absent: list[Entry], seed: int) -> dict[str, Te
 def _in_memory(hf_model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> _Source:
     name = f"hf_model ({type(hf_model).__name__})"
     architecture_of(hf_model.config.model_type, name)
-    if type(hf_model).__name__.endswith("ForSequenceClassification"):
-        weights = hf_model.state_dict()
-    else:
+    weights = weights_in_memory(hf_model, name)
+    if not type(hf_model).__name__.endswith("ForSequenceClassification"):
         prefix = hf_model.base_model_prefix
         weights = {f"{prefix}.{key}": tensor for key, tensor in hf_model.base_model.state_dict().items()}
     return _Source(name, hf_model.config, weights, tokenizer)
@@ -158,80 +160,5 @@ def _in_memory(hf_model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | N
 def _read(source: str, tokenizer: PreTrainedTokenizerBase | None) -> _Source:
     """Read config, weights and (where there is one, and none is given) tokenizer with transformers."""
     architecture_of(model_type_of(source), source)
-    try:
-        with quiet_transformers():
-            hf_model, report = AutoModelForSequenceClassification.from_pretrained(
-                source, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
-            )
-    except OSError as error:
-        raise FileNotFoundError(f"{source}: no weights to load: {first_line(error)}") from error
-    except (SafetensorError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{source}: the weights are truncated or do not fit config.json: {first_line(error)}") from error
-    missing: set[str] = set(report["missing_keys"])
-    weights = {key: tensor for key, tensor in hf_model.state_dict().items() if key not in missing}
-    return _Source(source, hf_model.config, weights, tokenizer or read_tokenizer(source))
-
-
-def model_type_of(source: str) -> str | None:
-    """The config's model_type, read before any class is chosen by it."""
-    directory = Path(source)
-    if directory.is_dir():
-        file = directory / "config.json"
-        if not file.is_file():
-            if (directory / COMPACT).is_file():
-                raise ValueError(f"{directory} holds a compact model: open it with load_compact")
-            raise FileNotFoundError(f"{directory} has no config.json, so it is not a model directory; {held_in(directory)}")
-        try:
-            config = cast("dict[str, object]", parse_json(file.read_text(encoding="utf-8")))
-        except (JsonTextError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file} is not valid JSON: {error}") from error
-        return cast("str | None", config.get("model_type"))
-    try:
-        with quiet_transformers():
-            config, _ = PretrainedConfig.get_config_dict(source)
-    except OSError as error:
-        raise FileNotFoundError(
-            f"{source!r} is neither a directory nor a model that the Hugging Face Hub or its local cache can give "
-            f"({type(error).__name__}: {first_line(error)})"
-        ) from error
-    return cast("str | None", config.get("model_type"))
-
-
-def read_tokenizer(source: str) -> PreTrainedTokenizerBase | None:
-    """The source's tokenizer; None, with a notice, when it has none that loads."""
-    try:
-        with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        reason = first_line(error)
-    else:
-        # transformers makes up a tokenizer of special tokens alone when the vocabulary file is missing
-        if set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
-            return tokenizer
-        reason = "it has no vocabulary"
-    _log.warning("%s has no tokenizer that loads (%s): pass token ids, or tokenizer=...", source, reason)
-    return None
-
-
-def held_in(directory: Path) -> str:
-    """What a directory holds, for a message."""
-    return f"it holds {sorted(path.name for path in directory.iterdir())[:10]}"
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
-
-
-@contextmanager
-def quiet_transformers() -> Generator[None]:
-    """Without transformers' progress bars and load report: what matters in it is reported by `load_model`."""
-    library = transformers.utils.logging
-    verbosity, bars = library.get_verbosity(), library.is_progress_bar_enabled()
-    library.set_verbosity_error()
-    library.disable_progress_bar()
-    try:
-        yield
-    finally:
-        library.set_verbosity(verbosity)
-        if bars:
-            library.enable_progress_bar()
+    loaded = read_model(AutoModelForSequenceClassification, source)
+    return _Source(source, loaded.config, loaded.weights, tokenizer or read_tokenizer(source))

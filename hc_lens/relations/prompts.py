@@ -41,7 +41,7 @@ class Prompts:
 
 
 def encode_prompts(model: LanguageModel, relation: Relation, template: str, facts: Sequence[int] | None = None) -> Prompts:
-    """The template with the subjects of the facts at these places (None: of all), with the model's own special tokens.
+    """The template with the subjects of the facts at these places (None: of all), as `open_ended` writes them.
 
     Raises:
         ValueError: for a template without exactly one slot, a tokenizer without character offsets, no facts, and a subject that
@@ -52,21 +52,41 @@ def encode_prompts(model: LanguageModel, relation: Relation, template: str, fact
     subjects = [relation.facts[place].subject for place in places]
     if not subjects:
         raise ValueError(f"relation {relation.name!r}: there is no fact to encode")
+    if empty := [place for place, subject in zip(places, subjects, strict=True) if not subject.strip()]:
+        raise ValueError(f"relation {relation.name!r}: fact {empty[0]} has an empty subject")
+    texts = [prompt(template, subject) for subject in subjects]
+    rows, spans = open_ended(model, texts)
+    lengths = torch.tensor([len(row) for row in rows])
+    width = int(lengths.max())
+    ids = torch.tensor([[*row, *[model.pad_id] * (width - len(row))] for row in rows])
+    offsets = torch.tensor([[*row, *[(0, 0)] * (width - len(row))] for row in spans])
+    last = _last_tokens(offsets, [template.index(SLOT) + len(subject.rstrip()) - 1 for subject in subjects])
+    prompts = Prompts(ids, lengths, last)
+    _require_askable(model, relation, subjects, prompts, offsets, template.index(SLOT))
+    return prompts
+
+
+def open_ended(model: LanguageModel, texts: Sequence[str]) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
+    """The ids of each text and the characters each is of, with the special tokens that open a text and none that closes it.
+
+    A tokenizer may end every text with `</s>`; what goes on from a text must not come after that.
+
+    Raises:
+        ValueError: for a tokenizer without character offsets.
+    """
     if not model.tokenizer.is_fast:
         raise ValueError(
             f"{type(model.tokenizer).__name__} gives no character offsets, by which subjects are found: load a fast one"
         )
-    if empty := [place for place, subject in zip(places, subjects, strict=True) if not subject.strip()]:
-        raise ValueError(f"relation {relation.name!r}: fact {empty[0]} has an empty subject")
-    texts = [prompt(template, subject) for subject in subjects]
-    encoded = model.tokenizer(texts, padding=True, return_tensors="pt", return_offsets_mapping=True)
-    prompts = Prompts(
-        encoded["input_ids"],
-        encoded["attention_mask"].sum(dim=1),
-        _last_tokens(encoded["offset_mapping"], [template.index(SLOT) + len(subject.rstrip()) - 1 for subject in subjects]),
-    )
-    _require_askable(model, relation, subjects, prompts, encoded["offset_mapping"], template.index(SLOT))
-    return prompts
+    encoded = model.tokenizer(list(texts), return_offsets_mapping=True)
+    ends = [_end_of_text(encoded.sequence_ids(row)) for row in range(len(texts))]
+    ids = [row[:end] for row, end in zip(encoded["input_ids"], ends, strict=True)]
+    return ids, [row[:end] for row, end in zip(encoded["offset_mapping"], ends, strict=True)]
+
+
+def _end_of_text(sequences: Sequence[int | None]) -> int:
+    """How many tokens a row has up to the last of its text; all of them where it has no text."""
+    return max((place + 1 for place, sequence in enumerate(sequences) if sequence is not None), default=len(sequences))
 
 
 def continuation(model: LanguageModel, text: str) -> tuple[int, ...]:

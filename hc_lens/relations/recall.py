@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hc_lens.models.language import LanguageModel
 from hc_lens.relations.closed_set import closed_set_scores
-from hc_lens.relations.prompts import continuation
+from hc_lens.relations.prompts import continuation, open_ended
 from hc_lens.relations.relation import Relation, prompt
 
 
@@ -70,6 +70,6 @@ def recall(
     for examples, rows in by_examples.items():
         lines = "".join(f"{prompt(template, relation.facts[i].subject)} {relation.facts[i].answer}\n" for i in examples)
         texts = [lines + prompt(template, relation.facts[facts[row]].subject) for row in rows]
-        scores[rows] = closed_set_scores(model, model.tokenizer(texts)["input_ids"], answers, batch_size)
+        scores[rows] = closed_set_scores(model, open_ended(model, texts)[0], answers, batch_size)
     codes = relation.codes[list(facts)]
     return Recall(tuple(facts), scores, scores.argmax(dim=1) == codes)

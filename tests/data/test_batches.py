@@ -206,6 +206,41 @@ def test_the_fingerprint_follows_data_tokenizer_and_length() -> None:
     assert encode(a_split(4), tokenizer, 16).fingerprint == prints[0]
 
 
+@pytest.mark.parametrize("setting", [{"truncation_side": "left"}, {"split_special_tokens": True}])
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_settings_outside_the_serialised_rules_give_tokens_of_their_own(
+    setting: dict[str, object], on_disk: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if on_disk:
+        request.getfixturevalue("cache_folder")
+    split = split_of([("a b c d e f g [SEP]", "h i", 0), ("a [MASK] b", "c", 1), ("j", "a", 0)])
+    usual, other = tiny.bert(), tiny.bert()
+    for name, value in setting.items():
+        setattr(other, name, value)
+    first = encode(split, usual, 9)
+    batches._cache.clear()
+    made = encode(split, other, 9)
+    wanted = other(list(split.first), list(split.second), truncation="longest_first", max_length=9)["input_ids"]
+    assert [row[:n].tolist() for row, n in zip(made.batch([0, 1, 2]).input_ids, made.lengths.tolist(), strict=True)] == wanted
+    assert made.fingerprint != first.fingerprint
+    assert not torch.equal(made.tokens, first.tokens)
+    other.save_pretrained(tmp_path / "saved")
+    again = encode(split, type(other).from_pretrained(tmp_path / "saved"), 9)
+    assert (again.fingerprint == made.fingerprint) == torch.equal(again.tokens, made.tokens)
+
+
+def test_a_class_that_encodes_in_its_own_way_has_tokens_of_its_own() -> None:
+    class Reversed(PreTrainedTokenizerFast):
+        def _encode_plus(self, *args: object, **kwargs: object) -> object:
+            made = super()._encode_plus(*args, **kwargs)
+            made.data["input_ids"] = made["input_ids"][::-1]
+            return made
+
+    plain = tiny.with_start_token()
+    other = Reversed(tokenizer_object=plain.backend_tokenizer, bos_token="<s>", eos_token="</s>")
+    assert encode(a_split(2), plain, 16).fingerprint != encode(a_split(2), other, 16).fingerprint
+
+
 @pytest.fixture
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder of `datasets`, used even for few rows."""

@@ -1,10 +1,13 @@
 """A hooked classifier is the transformers model it came from."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformer_lens import HookedEncoder, HookedTransformer
-from transformers import AutoModel, BertForMaskedLM
+from transformers import AutoModel, AutoModelForSequenceClassification, BertForMaskedLM
 
+from hc_lens.forward import inference
 from hc_lens.models import Classifier, DecoderClassifier, EncoderClassifier, load_model
 from tests.models.tiny import FAMILIES, LENGTHS, TINY, batch, config, reference_logits, tokenizer, transformers_model
 
@@ -169,3 +172,58 @@ def test_a_masked_language_model_gives_its_body() -> None:
     hf_model = BertForMaskedLM(config("bert")).eval()
     model = load_model(hf_model=hf_model)
     torch.testing.assert_close(model.embed.embed.W_E, hf_model.bert.embeddings.word_embeddings.weight)
+
+
+DECODERS = tuple(name for name, tiny in TINY.items() if tiny.is_decoder)
+
+
+@pytest.mark.parametrize("family_name", DECODERS)
+def test_a_decoder_reads_the_last_token_that_is_no_pad_token(family_name: str, tmp_path: Path) -> None:
+    hf_model = transformers_model(family_name, pad_token_id=0, bos_token_id=0, eos_token_id=0)
+    model = load_model(hf_model=hf_model)
+    # texts that end in the pad token, begin with it, have it inside, and are nothing else
+    ids = torch.tensor([[5, 6, 7, 0, 0], [0, 8, 9, 4, 0], [5, 0, 7, 8, 0], [0, 3, 0, 0, 0]])
+    mask = torch.tensor([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    with torch.no_grad():
+        theirs = hf_model(ids, attention_mask=mask).logits
+        saved = AutoModelForSequenceClassification.from_pretrained(model.save_pretrained(tmp_path / "saved")).eval()
+        for logits in (model(ids, mask), model(ids), saved(ids, attention_mask=mask).logits):
+            torch.testing.assert_close(logits, theirs, **CLOSE)
+        torch.testing.assert_close(model(ids[:1, 3:4], mask[:1, :1]), hf_model(ids[:1, 3:4]).logits, **CLOSE)
+
+
+@pytest.mark.parametrize("family_name", DECODERS)
+def test_a_head_without_a_pad_token_cannot_read_texts_that_end_in_what_pads_them(family_name: str) -> None:
+    hf_model = transformers_model(family_name, pad_token_id=None)
+    model = load_model(hf_model=hf_model)
+    assert model.pad_id == 2
+    row = torch.tensor([[5, 6, 7]])
+    torch.testing.assert_close(model(row, torch.ones_like(row)), hf_model(row).logits, **CLOSE)
+    with pytest.raises(ValueError, match=r"row 1 ends in token 2, .* set pad_token_id in config.json"):
+        model(torch.tensor([[5, 6, 7], [5, 2, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]]))
+    # a head that is new has nothing else to agree with
+    new = load_model(hf_model=hf_model.base_model)
+    assert new.hf_config.pad_token_id == 2
+    ended = torch.tensor([[5, 6, 2]])
+    torch.testing.assert_close(new(ended, torch.ones_like(ended)), new(row[:, :2]), **CLOSE)
+
+
+@pytest.mark.parametrize("pad", [1, 3])
+def test_roberta_counts_positions_over_all_but_pad_tokens(pad: int, tmp_path: Path) -> None:
+    hf_model = transformers_model("roberta", pad_token_id=pad, max_position_embeddings=20)
+    model = load_model(hf_model=hf_model)
+    ids = torch.tensor([[4, 7, pad, 9, 5], [4, pad, pad, 6, pad], [4, 8, pad, pad, pad]])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    with torch.no_grad():
+        theirs = hf_model(ids, attention_mask=mask).logits
+        torch.testing.assert_close(model(ids, mask), theirs, **CLOSE)
+        with inference(model, narrow=True):
+            torch.testing.assert_close(model(ids, mask), theirs, **CLOSE)
+        torch.testing.assert_close(load_model(model.save_pretrained(tmp_path / "saved"))(ids, mask), theirs, **CLOSE)
+
+
+def test_a_roberta_checkpoint_of_an_earlier_version_still_loads() -> None:
+    model = load_model(hf_model=transformers_model("roberta"))
+    former = {name.replace("embed.position_prefix", "position_prefix"): w for name, w in model.state_dict().items()}
+    assert "position_prefix" in former
+    model.load_state_dict(former)

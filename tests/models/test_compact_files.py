@@ -64,6 +64,18 @@ def test_a_compact_model_comes_back_as_it_was(family: str, tmp_path: Path) -> No
     torch.testing.assert_close(predict(loaded, ids), predict(model, ids, edits=sub.edits()), **CLOSE)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_compact_model_of_another_type_equals_the_one_in_memory(family: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    model = whole_model(family).to(dtype)
+    sub = subnetwork(model)
+    compact, loaded = sub.compact(model), load_compact(sub.export(tmp_path / "small", model))
+    assert {buffer.dtype for buffer in loaded.buffers() if buffer.is_floating_point()} == {dtype}
+    assert torch.equal(loaded(batch(family)), compact(batch(family)))
+    with inference(loaded), inference(compact):
+        assert torch.equal(loaded(batch(family)), compact(batch(family)))
+
+
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name != "qwen2"])
 def test_transformers_opens_the_other_format(family: str, tmp_path: Path) -> None:
     model = whole_model(family)

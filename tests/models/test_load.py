@@ -2,6 +2,7 @@
 
 import json
 import logging
+import pickle
 import warnings
 from pathlib import Path
 
@@ -130,6 +131,114 @@ class TestLabels:
         with pytest.raises(ValueError, match="must differ"):
             load_model(hf_model=transformers_model("bert"), labels=["yes", "yes", "no"])
 
+    @pytest.mark.parametrize("kind", ["multi_label_classification", "regression"])
+    def test_a_head_of_another_kind(self, kind: str, tmp_path: Path) -> None:
+        hf_model = transformers_model("bert", problem_type=kind)
+        with pytest.raises(ValueError, match=f"has problem_type='{kind}'"):
+            load_model(hf_model=hf_model)
+        named = load_model(hf_model=hf_model, labels=NLI).save_pretrained(tmp_path / "saved")  # the caller says what it is
+        assert json.loads((named / "config.json").read_text())["problem_type"] == "single_label_classification"
+
+    def test_numbers_are_read_as_their_text(self, saved: Path) -> None:
+        change_config(saved, id2label={"0": 0, "1": 1, "2": 2.5}, label2id={"0": 0})
+        assert load_model(saved).label_names == ("0", "1", "2.5")
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"id2label": {"1": "a", "2": "b", "3": "c"}}, r"id2label in the config has keys \[1, 2, 3\]; they must be 0 to 2"),
+            ({"id2label": {"0": "a", "1": None, "2": "c"}}, "id2label in the config names class 1 None"),
+            ({"id2label": {"0": "a", "1": ["b"], "2": "c"}}, r"names class 1 \['b'\]"),
+            (
+                {"label2id": {"entailment": 2, "neutral": 1, "contradiction": 0}},
+                "id2label says 0 is 'entailment', label2id says 'entailment' is 2",
+            ),
+        ],
+    )
+    def test_label_names_of_the_config_that_cannot_be_right(
+        self, saved: Path, changes: dict[str, object], message: str
+    ) -> None:
+        change_config(saved, **changes)
+        with pytest.raises(ValueError, match=message):
+            load_model(saved)
+
+    def test_the_callers_names_settle_a_contradiction(self, saved: Path) -> None:
+        change_config(saved, label2id={"entailment": 2, "neutral": 1, "contradiction": 0})
+        assert load_model(saved, labels=NLI).label_names == NLI
+
+
+def change_config(directory: Path, **changes: object) -> None:
+    file = directory / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+class TestWeights:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"id2label": {"0": "a", "1": "b"}, "label2id": {}}, r"classifier.weight is \[3, 40\] and must be \[2, 40\]"),
+            ({"vocab_size": 30}, r"word_embeddings.weight is \[37, 40\] and must be \[30, 40\]"),
+        ],
+    )
+    def test_a_tensor_of_another_shape_than_the_config_says(
+        self, saved: Path, changes: dict[str, object], message: str
+    ) -> None:
+        change_config(saved, **changes)
+        with pytest.raises(ValueError, match=message):
+            load_model(saved)
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
+    def test_what_is_no_number_is_named(self, value: float, saved: Path) -> None:
+        weights = load_file(saved / "model.safetensors")
+        weights["bert.encoder.layer.1.output.dense.weight"][3, 4] = value
+        save_file(weights, saved / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(
+            ValueError, match=r"1 tensors .* hold NaN or infinity: bert.encoder.layer.1.output.dense.weight \(1 of"
+        ):
+            load_model(saved)
+
+    def test_a_file_that_is_no_pickle_of_tensors(self, saved: Path) -> None:
+        (saved / "model.safetensors").unlink()
+        for content in (b"not a pickle", b"", pickle.dumps(print)):
+            (saved / "pytorch_model.bin").write_bytes(content)
+            with pytest.raises((ValueError, FileNotFoundError), match=str(saved)):
+                load_model(saved)
+
+    def test_weights_that_the_config_has_no_place_for_are_named(self, saved: Path, caplog: pytest.LogCaptureFixture) -> None:
+        change_config(saved, num_hidden_layers=2)
+        assert load_model(saved).cfg.n_layers == 2
+        assert "has no place for 16 weights, left out: bert.encoder.layer.2." in caplog.text
+
+    def test_an_adapter_beside_the_weights(self, saved: Path) -> None:
+        (saved / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "nowhere", "peft_type": "LORA"}))
+        with pytest.raises(
+            ValueError, match=r"holds an adapter \(adapter_config.json\).* merge it .*remove the adapter's files"
+        ):
+            load_model(saved)
+        (saved / "config.json").unlink()
+        with pytest.raises(ValueError, match="holds an adapter"):
+            load_model(saved)
+
+    def test_an_adapter_in_memory(self) -> None:
+        hf_model = transformers_model("bert")
+        hf_model.peft_config = {"default": object()}
+        with pytest.raises(ValueError, match="has an adapter beside its weights: merge it"):
+            load_model(hf_model=hf_model)
+
+    def test_the_meta_device_has_no_weights(self) -> None:
+        with pytest.raises(ValueError, match=r"hf_model .* is on the meta device"):
+            load_model(hf_model=transformers_model("bert").to("meta"), device="cpu")
+        with pytest.raises(ValueError, match="'meta' holds shapes and no values"):
+            new_model(config("bert"), device="meta")
+
+    @pytest.mark.parametrize("family", ["bert", "llama"])
+    def test_a_token_without_a_row_of_the_embedding(self, family: str) -> None:
+        more = tokenizer()
+        more.add_tokens([f"w{i}" for i in range(30)])
+        message = r"tokenizer has 38 tokens, the model's embedding 37 rows: token 'w29' \(id 37\) has none"
+        with pytest.raises(ValueError, match=message):
+            load_model(hf_model=transformers_model(family), tokenizer=more)
+
 
 class TestBadSources:
     def test_unknown_family_in_memory(self) -> None:
@@ -169,6 +278,25 @@ class TestBadSources:
         (saved / "config.json").write_text("{")
         with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
             load_model(saved)
+
+    @pytest.mark.parametrize("content", ["[]", "3", "null", '"text"'])
+    def test_a_config_that_is_no_object(self, saved: Path, content: str) -> None:
+        (saved / "config.json").write_text(content)
+        with pytest.raises(ValueError, match=r"config\.json must hold a JSON object"):
+            load_model(saved)
+
+    @pytest.mark.parametrize("changes", [{"model_type": ["bert"]}, {"hidden_size": "wide"}, {"num_attention_heads": 0}])
+    def test_a_config_with_a_field_of_another_kind(self, saved: Path, changes: dict[str, object]) -> None:
+        change_config(saved, **changes)
+        with pytest.raises(ValueError, match=str(saved)):
+            load_model(saved)
+
+    @pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
+    @pytest.mark.parametrize("content", ["[]", "{", "{}"])
+    def test_a_damaged_tokenizer_is_none(self, saved: Path, file: str, content: str, caplog: pytest.LogCaptureFixture) -> None:
+        (saved / file).write_text(content)
+        if load_model(saved).tokenizer is None:
+            assert "has no tokenizer that loads" in caplog.text
 
     def test_neither_a_directory_nor_a_hub_model(self) -> None:
         with pytest.raises(FileNotFoundError, match="'no-such/model' is neither a directory nor a model"):

@@ -1,12 +1,15 @@
 """Prompts and what the model has at their tokens."""
 
+import copy
+
 import pytest
 import torch
+from tokenizers import processors
 
-from hc_lens.relations.prompts import continuation, encode_prompts
+from hc_lens.relations.prompts import continuation, encode_prompts, open_ended
 from hc_lens.relations.relation import Fact, Relation
 from hc_lens.relations.representations import representations
-from tests.relations.tiny import WORDS, model, relation
+from tests.relations.tiny import WORDS, model, relation, tokenizer
 
 
 def test_the_subjects_last_token_is_found_wherever_the_slot_is() -> None:
@@ -72,3 +75,18 @@ def test_representations_are_the_residual_stream_of_each_prompt_alone(at: str) -
 def test_text_after_the_subject_does_not_reach_it() -> None:
     one, other = (representations(model(), encode_prompts(model(), relation(), t)) for t in ("from {}", "from {} is in"))
     torch.testing.assert_close(one.resid, other.resid, atol=1e-5, rtol=1e-5)
+
+
+def test_a_prompt_ends_where_its_text_ends() -> None:
+    """Tokenizers may end each text with a special token; a continuation does not come after that."""
+    wrapped, plain = copy.copy(model()), model()
+    wrapped.tokenizer = tokenizer()
+    wrapped.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="-> $A . .", pair="$A $B", special_tokens=[("->", WORDS.index("->")), (".", WORDS.index("."))]
+    )
+    assert wrapped.tokenizer("s0 is")["input_ids"][-1] == WORDS.index(".")
+    ours, theirs = (encode_prompts(each, relation(), "from {} is") for each in (plain, wrapped))
+    assert theirs.rows() == [[WORDS.index("->"), *row] for row in ours.rows()]
+    assert torch.equal(theirs.subject_last, ours.subject_last + 1)
+    texts = ("s1 in .", "s1")
+    assert open_ended(wrapped, texts)[0] == [[WORDS.index(word) for word in ("->", *text.split())] for text in texts]

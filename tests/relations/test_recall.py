@@ -1,13 +1,16 @@
 """Scores over a closed set of answers, and few-shot recall."""
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import processors
 
 from hc_lens.relations.closed_set import closed_set_scores
 from hc_lens.relations.recall import recall
-from tests.relations.tiny import WORDS, model, plain_score, relation
+from tests.relations.tiny import WORDS, model, plain_score, relation, tokenizer
 
 _token = st.integers(1, len(WORDS) - 1)
 
@@ -67,3 +70,14 @@ def test_recall_without_examples_and_with_too_many() -> None:
             recall(model(), relation(), "{} is", facts, [1, 2, 3], n_shots=4)
     with pytest.raises(ValueError, match="no fact to ask for"):
         recall(model(), relation(), "{} is", [], [1], n_shots=1)
+
+
+def test_examples_and_question_stay_open_where_the_tokenizer_closes_each_text() -> None:
+    closing = copy.copy(model())
+    closing.tokenizer = tokenizer()
+    closing.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A .", pair="$A $B", special_tokens=[(".", WORDS.index("."))]
+    )
+    arguments = (relation(), "{} is", [0, 1, 9], [1, 2, 3])
+    ours, theirs = (recall(each, *arguments, n_shots=2, seed=5).scores for each in (model(), closing))
+    torch.testing.assert_close(theirs, ours)

@@ -99,10 +99,10 @@ def _bert_entries(config: PretrainedConfig) -> list[Entry]:
 
 def _roberta_entries(config: PretrainedConfig) -> list[Entry]:
     offset = _roberta_offset(config)
-    # Rows that no real token uses come first; they are kept so that saving gives back the table that was loaded.
+    # Rows before that of the first token come first: the last of them is the pad token's.
     position = Entry(
         "roberta.embeddings.position_embeddings.weight",
-        ("position_prefix", "embed.pos_embed.W_pos"),
+        ("embed.position_prefix", "embed.pos_embed.W_pos"),
         lambda w: (w[:offset], w[offset:]),
         lambda parts: torch.cat(parts),
     )
@@ -116,7 +116,13 @@ def _roberta_entries(config: PretrainedConfig) -> list[Entry]:
 
 
 def _roberta_offset(config: PretrainedConfig) -> int:
-    """RoBERTa counts positions from pad_token_id + 1."""
+    """RoBERTa counts positions from pad_token_id + 1.
+
+    Raises:
+        ValueError: for a config without a pad token.
+    """
+    if config.pad_token_id is None or config.pad_token_id < 0:
+        raise ValueError(f"roberta with pad_token_id={config.pad_token_id} is not supported: positions are counted from it")
     return config.pad_token_id + 1
 
 

@@ -1,0 +1,26 @@
+"""Whether weights are numbers: a model with NaN in it computes, and what is wrong shows far from its cause."""
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+
+def require_finite(weights: Mapping[str, Tensor], source: str) -> None:
+    """Check that all weights are numbers.
+
+    Raises:
+        ValueError: naming the first tensors that hold NaN or infinity, and how many such values.
+    """
+    bad = {name: int((~w.isfinite()).sum()) for name, w in weights.items() if w.is_floating_point() and not w.isfinite().all()}
+    if bad:
+        told = ", ".join(f"{name} ({count} of {weights[name].numel()})" for name, count in list(bad.items())[:3])
+        raise ValueError(f"{source}: {len(bad)} tensors of the weights hold NaN or infinity: {told}")
+
+
+def require_finite_model(model: nn.Module) -> None:
+    """Check that all weights of a model are numbers.
+
+    Raises:
+        ValueError: as `require_finite`.
+    """
+    require_finite({name: parameter.detach() for name, parameter in model.named_parameters()}, type(model).__name__)
