@@ -5,8 +5,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Protocol, cast, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformer_lens.model_bridge import TransformerBridge
 
@@ -14,10 +16,12 @@ from hc_lens.data.batches import Batch, Encoded, encode, encode_tokens
 from hc_lens.data.task import Split
 from hc_lens.hooks import HookedModel
 from hc_lens.models import fused
+from hc_lens.models.inputs import require_ids, require_length, tensor_of
+from hc_lens.models.source import require_device
 from hc_lens.precision import Kind, Precision, resolve
 
-Inputs = Split | Encoded | Tensor
-"""Sentence pairs, encoded rows, or token ids `Int[Tensor, "row pos"]` without padding (a plain language model's data)."""
+Inputs = Split | Encoded | Tensor | NDArray[np.generic]
+"""Sentence pairs, encoded rows, or token ids [row pos] without padding (a plain language model's data)."""
 
 
 def dtype_of(precision: Kind) -> torch.dtype | None:
@@ -31,15 +35,19 @@ def inputs_of(model: HookedModel, data: Inputs, max_length: int | None = None) -
     Pairs are cut at `max_length` tokens, by default and at most the model's limit.
 
     Raises:
-        ValueError: when a split meets a model without a tokenizer, and for a TransformerBridge that has lost a classifier's
-            head.
+        ValueError: when a split meets a model without a tokenizer, for rows that the model cannot read, for a model on the meta
+            device, and for a TransformerBridge that has lost a classifier's head.
     """
     if isinstance(model, TransformerBridge):
         _require_own_head(model)
+    require_device(next((parameter.device for parameter in model.parameters()), "cpu"))
     if isinstance(data, Encoded):
+        _require_read(model, data.tokens[None], int(data.lengths.max()))
         return data
-    if isinstance(data, Tensor):
-        return encode_tokens(data)
+    if isinstance(data, Tensor | np.ndarray):
+        tokens = tensor_of(data, "tokens")
+        _require_read(model, tokens, tokens.shape[1])
+        return encode_tokens(tokens)
     tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
         raise ValueError(
@@ -47,6 +55,12 @@ def inputs_of(model: HookedModel, data: Inputs, max_length: int | None = None) -
             "load_model, or pass encoded rows"
         )
     return encode(data, tokenizer, length_limit(model, max_length))
+
+
+def _require_read(model: HookedModel, tokens: Tensor, longest: int) -> None:
+    vocabulary = cast("int | None", getattr(model.cfg, "d_vocab", None))
+    require_length(longest, length_limit(model))
+    require_ids(tokens, vocabulary or 2**31)
 
 
 def length_limit(model: HookedModel, max_length: int | None = None) -> int:

@@ -98,6 +98,7 @@ class ActivationMeans:
         require_at_least_one("batch_size", batch_size)
         if isinstance(model, Classifier) and model.remains is not None:
             raise MeansError("this is a compact model, some of whose units are gone: collect the means of the whole model")
+        require_finite_model(model)
         encoded = inputs_of(model, data, max_length)
         rows = range(min(len(encoded), max_rows or len(encoded)))
         n_layers = shape_of(model).n_layers
@@ -105,7 +106,6 @@ class ActivationMeans:
         accumulate(model, encoded, rows, batch_size, seen)
         head, mlp = seen.freeze()
         if not (head.isfinite().all() and mlp.isfinite().all()):
-            require_finite_model(model)
             raise MeansError(f"activations of this {type(model).__name__} are NaN or infinite, though its weights are not")
         if kind == "zero":
             head, mlp = torch.zeros_like(head), torch.zeros_like(mlp)
@@ -158,9 +158,9 @@ class ActivationMeans:
                 edits.append(Edit(mlp_point(layer), positionwise(replace_mlp, when=self.positionwise)))
         return edits
 
-    def save(self, directory: Path) -> Path:
+    def save(self, directory: str | Path) -> Path:
         """Write the means once, as `directory/<digest>.safetensors`, and return that path."""
-        path = directory / f"{self.digest}.safetensors"
+        path = Path(directory) / f"{self.digest}.safetensors"
         if not path.exists():
             metadata = {
                 "kind": self.kind,
@@ -173,12 +173,13 @@ class ActivationMeans:
         return path
 
     @classmethod
-    def load(cls, path: Path) -> "ActivationMeans":
+    def load(cls, path: str | Path) -> "ActivationMeans":
         """Read means written by `save`.
 
         Raises:
             MeansError: if the file is absent, damaged, or does not hold what its name says.
         """
+        path = Path(path)
         if not path.is_file():
             raise MeansError(
                 f"no means at {path}: an ablation without its means would silently be zero ablation, so nothing is loaded"

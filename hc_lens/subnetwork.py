@@ -173,24 +173,26 @@ class Subnetwork:
     def __invert__(self) -> "Subnetwork":
         return replace(self, mask=~self.mask, seed=None, provenance={"made by": f"~{self._label}"})
 
-    def save(self, path: Path) -> Path:
+    def save(self, path: str | Path) -> Path:
         """Write mask and provenance (one or two kilobytes) to `path`.
 
         The means go, once for all subnetworks that share them, to `means/<digest>.safetensors` beside it.
         """
+        path = Path(path)
         self.means.save(path.parent / "means")
         metadata = {"means": self.means.digest, "seed": json.dumps(self.seed), "provenance": json.dumps(dict(self.provenance))}
         write_tensors(path, {"mask": self.mask}, metadata)
         return path
 
     @classmethod
-    def load(cls, path: Path, model: HookedModel | None = None) -> "Subnetwork":
+    def load(cls, path: str | Path, model: HookedModel | None = None) -> "Subnetwork":
         """Read a subnetwork written by `save`; with `model`, refuse one of another model.
 
         Raises:
             SubnetworkError: if the file is absent or damaged.
             MeansError: if its means are absent, damaged, or (with `model`) of another model.
         """
+        path = Path(path)
         try:
             with safe_open(path, framework="pt") as file:
                 metadata, mask = file.metadata(), file.get_tensor("mask")

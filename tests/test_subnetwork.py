@@ -144,6 +144,14 @@ def test_subnetwork_without_its_means_is_an_error(tmp_path):
         Subnetwork.load(path)
 
 
+def test_paths_may_be_text(tmp_path):
+    path = sub([[True, False, True]] * 2, seed=3).save(str(tmp_path / "sub.safetensors"))
+    assert Subnetwork.load(str(path)) == sub([[True, False, True]] * 2)
+    assert ActivationMeans.load(MEANS.save(str(tmp_path / "others"))).digest == MEANS.digest
+    with pytest.raises(SubnetworkError, match=r"absent.safetensors does not hold a subnetwork"):
+        Subnetwork.load(str(tmp_path / "absent.safetensors"))
+
+
 def test_damaged_files_are_named(tmp_path):
     path = sub([[1, 0, 1], [0, 1, 0]]).save(tmp_path / "s.safetensors")
     path.write_bytes(path.read_bytes()[:40])

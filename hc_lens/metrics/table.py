@@ -85,6 +85,7 @@ def evaluate(
         MeansError: for a subnetwork of another model.
         ValueError: for no cases, weights or logits that are NaN or infinite, or a case whose rows cannot be scored.
     """
+    require_finite_model(model)
     for sub in subnetworks:
         sub.require_model(model)
     order = label_order(labels_of(model), task.labels)
@@ -96,8 +97,6 @@ def evaluate(
 
     with inference(model, precision, narrow=True), progress("evaluating", len(subnetworks) + 1) as advance:
         full = read_rows(model, batches, read)
-        if not full.isfinite().all():
-            require_finite_model(model)
         if trained:
             data.require_label_order(full, task.labels)
         rows = _rows("full", None, 0.0, data, full, full)

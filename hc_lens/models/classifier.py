@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -135,7 +135,7 @@ class Classifier(HookedRootModule):
         elif isinstance(given, Sequence) and not isinstance(given, str) and not all(isinstance(row, str) for row in given):
             given = tensor_of_rows(given)
         elif not isinstance(given, Tensor | np.ndarray):
-            given, types, mask = self._encode(given)
+            given, types, mask = self._encode(cast("str | Sequence[str]", given))
         ids, mask, types = tensor_of(given, "input_ids"), tensor_of(mask, "attention_mask"), tensor_of(types, "token_type_ids")
         device = self.classifier.weight.device
         return check_tokens(

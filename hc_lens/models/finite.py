@@ -1,7 +1,9 @@
 """Whether weights are numbers: a model with NaN in it computes, and what is wrong shows far from its cause."""
 
+import math
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 
 
@@ -11,7 +13,10 @@ def require_finite(weights: Mapping[str, Tensor], source: str) -> None:
     Raises:
         ValueError: naming the first tensors that hold NaN or infinity, and how many such values.
     """
-    bad = {name: int((~w.isfinite()).sum()) for name, w in weights.items() if w.is_floating_point() and not w.isfinite().all()}
+    floating = {name: w for name, w in weights.items() if w.is_floating_point()}
+    # A sum reads each weight once; it may overflow where all are numbers, so that a second look decides.
+    suspects = [name for name, w in floating.items() if not math.isfinite(float(w.sum(dtype=torch.float32)))]
+    bad = {name: count for name in suspects if (count := int((~floating[name].isfinite()).sum()))}
     if bad:
         told = ", ".join(f"{name} ({count} of {weights[name].numel()})" for name, count in list(bad.items())[:3])
         raise ValueError(f"{source}: {len(bad)} tensors of the weights hold NaN or infinity: {told}")

@@ -89,7 +89,19 @@ def tensor_of_rows(rows: Sequence[object]) -> Tensor:
         raise ValueError(f"input must be texts, or token ids [batch pos] in rows of one length: {error}") from error
 
 
-def require_ids(ids: Tensor, vocabulary: int, max_length: int) -> None:
+def require_length(longest: int, limit: int) -> None:
+    """Check that a model reads rows of so many tokens.
+
+    Raises:
+        ValueError: naming both numbers.
+    """
+    if longest < 1:
+        raise ValueError("rows of tokens must have at least one token, these have none")
+    if longest > limit:
+        raise ValueError(f"a row has {longest} tokens; this model reads at most {limit}: truncate the input")
+
+
+def require_ids(ids: Tensor, vocabulary: int) -> None:
     """Check that rows [batch pos] can be looked up in an embedding of so many rows; their values on the CPU only.
 
     Raises:
@@ -97,10 +109,6 @@ def require_ids(ids: Tensor, vocabulary: int, max_length: int) -> None:
     """
     if ids.is_floating_point() or ids.dtype == torch.bool:
         raise ValueError(f"token ids must be integers, got {str(ids.dtype).removeprefix('torch.')}")
-    if not ids.shape[1]:
-        raise ValueError("rows of tokens must have at least one token, these have none")
-    if ids.shape[1] > max_length:
-        raise ValueError(f"a row has {ids.shape[1]} tokens; this model reads at most {max_length}: truncate the input")
     if ids.device.type == "cpu" and (outside := (ids < 0) | (ids >= vocabulary)).any():
         row, position = _first(outside)
         raise ValueError(
@@ -117,7 +125,8 @@ def check_tokens(ids: Tensor, mask: Mask | None, types: Types | None, reading: R
             on the right, or may be. On CUDA the padding is checked by an asynchronous device assertion, to keep the host from
             waiting.
     """
-    require_ids(ids, reading.vocabulary, reading.max_length)
+    require_length(ids.shape[1], reading.max_length)
+    require_ids(ids, reading.vocabulary)
     for name, other in (("attention_mask", mask), ("token_type_ids", types)):
         if other is not None and other.shape != ids.shape:
             raise ValueError(f"{name} has shape {tuple(other.shape)}, input_ids {tuple(ids.shape)}: they must be equal")

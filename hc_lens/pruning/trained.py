@@ -15,6 +15,7 @@ from hc_lens.forward import Inputs, inputs_of
 from hc_lens.gates import UNDECIDED, discretise, undecided
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
+from hc_lens.models.finite import require_finite_model
 from hc_lens.progress import progress
 from hc_lens.provenance import provenance
 from hc_lens.pruning.advice import CLOSED, OPEN, Ended, warnings_of
@@ -137,10 +138,11 @@ def train_seeds(
         MeansError: if the means belong to another model.
         PruneError: if a loss is NaN.
         RunError: for a damaged checkpoint.
-        ValueError: without seeds, or for a model whose output the default loss does not fit.
+        ValueError: without seeds, for weights that are NaN or infinite, and for a model whose output the default loss does not fit.
     """
     if len(set(seeds)) != len(seeds) or not seeds:
         raise ValueError(f"seeds: needs at least one, all different, got {list(seeds)}")
+    require_finite_model(model)
     means.require_model(model)
     encoded = inputs_of(model, data, config.max_length)
     orders = {seed: data_order(encoded, config, seed) for seed in seeds}

@@ -15,7 +15,6 @@ from hc_lens.gates import HardConcrete, gate_edits, undecided
 from hc_lens.hooks import HookedModel, hooked
 from hc_lens.means import ActivationMeans
 from hc_lens.models import fused
-from hc_lens.models.finite import require_finite_model
 from hc_lens.precision import resolve
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss, lagrangian
@@ -156,11 +155,9 @@ class GateTraining:
 
         Raises:
             PruneError: naming the first step whose loss was not finite, and what to change.
-            ValueError: where the model's weights are the cause.
         """
         bad = ~self.history[: self.taken, :, HISTORY.index("loss")].isfinite().all(1).cpu()
         if bad.any():
-            require_finite_model(self.model)
             raise PruneError(
                 f"the loss was NaN or infinite at pruning step {int(bad.nonzero()[0])}: "
                 f"lower lr_gates ({self.config.lr_gates}) or lr_multipliers ({self.config.lr_multipliers}), "
