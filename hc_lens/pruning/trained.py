@@ -138,7 +138,7 @@ def train_seeds(
         MeansError: if the means belong to another model.
         PruneError: if a loss is NaN.
         RunError: for a damaged checkpoint.
-        ValueError: without seeds, for weights that are NaN or infinite, and for a model whose output the default loss does not fit.
+        ValueError: without seeds, for weights that are not finite, and for a model whose output the default loss does not fit.
     """
     if len(set(seeds)) != len(seeds) or not seeds:
         raise ValueError(f"seeds: needs at least one, all different, got {list(seeds)}")
