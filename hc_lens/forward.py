@@ -60,7 +60,7 @@ def inputs_of(model: HookedModel, data: Inputs, max_length: int | None = None) -
 def _require_read(model: HookedModel, tokens: Tensor, longest: int) -> None:
     vocabulary = cast("int | None", getattr(model.cfg, "d_vocab", None))
     require_length(longest, length_limit(model))
-    require_ids(tokens, vocabulary or 2**31)
+    require_ids(tokens, vocabulary)
 
 
 def length_limit(model: HookedModel, max_length: int | None = None) -> int:

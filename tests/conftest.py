@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -70,10 +71,12 @@ def _seeds() -> None:
     torch.manual_seed(0)
 
 
-@pytest.fixture(autouse=True)
-def _no_machine_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def _no_machine_decides() -> Generator[None]:
     """`auto` is fp32 unless a test says otherwise: what a machine is faster in must not decide what a test sees."""
-    monkeypatch.setattr("hc_lens.machine.bf16_speedup", lambda products: 1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hc_lens.machine.bf16_speedup", lambda products: 1.0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -64,7 +64,7 @@ def test_greedy_may_choose_from_all_heads(pruned: Path, capsys: pytest.CaptureFi
     [
         (["--heads", "L0.H0", "--pairs"], "pairs need at least two different heads"),
         (["--heads", "L0.H0", "L1.H1", "--greedy", "3"], "has 1..2 of the 2 candidates, got size 3"),
-        (["--heads", "L0.H0", "--greedy", "-1"], "got size -1"),
+        (["--heads", "L0.H0", "--greedy", "-1"], "--greedy must be at least 0, got -1"),
         (["--heads", "L3.H0", "--dependence"], "no block comes after the model's last one"),
     ],
 )

@@ -61,5 +61,5 @@ def test_what_cannot_be_asked_for_is_said_in_a_line(pruned: Path, capsys: pytest
     assert "--case hans: the task has the cases in_domain" in complaint(
         capsys, "attention", run, "--heads", "L0.H0", "--case", "hans"
     )
-    assert "max_rows must be at least 1" in complaint(capsys, "attention", run, "--heads", "L0.H0", "--max-rows", "0")
+    assert "--max-rows must be at least 1" in complaint(capsys, "attention", run, "--heads", "L0.H0", "--max-rows", "0")
     assert "find the core first" in complaint(capsys, "attention", run)

@@ -101,20 +101,24 @@ def require_length(longest: int, limit: int) -> None:
         raise ValueError(f"a row has {longest} tokens; this model reads at most {limit}: truncate the input")
 
 
-def require_ids(ids: Tensor, vocabulary: int) -> None:
-    """Check that rows [batch pos] can be looked up in an embedding of so many rows; their values on the CPU only.
+def require_ids(ids: Tensor, vocabulary: int | None) -> None:
+    """Check that rows [batch pos] can be looked up in an embedding of so many rows (None: unknown); values on the CPU only.
 
     Raises:
         ValueError: naming what is wrong, and the first row that has it.
     """
     if ids.is_floating_point() or ids.dtype == torch.bool:
         raise ValueError(f"token ids must be integers, got {str(ids.dtype).removeprefix('torch.')}")
-    if ids.device.type == "cpu" and (outside := (ids < 0) | (ids >= vocabulary)).any():
+    if ids.device.type == "cpu" and (outside := _outside(ids, vocabulary)).any():
         row, position = _first(outside)
         raise ValueError(
-            f"row {row} has token id {int(ids[row, position])} at position {position}; this model has the tokens "
-            f"0 to {vocabulary - 1}"
+            f"row {row} has token id {int(ids[row, position])} at position {position}; "
+            + ("it must not be negative" if vocabulary is None else f"this model has the tokens 0 to {vocabulary - 1}")
         )
+
+
+def _outside(ids: Tensor, vocabulary: int | None) -> Tensor:
+    return ids < 0 if vocabulary is None else (ids < 0) | (ids.long() >= vocabulary)
 
 
 def check_tokens(ids: Tensor, mask: Mask | None, types: Types | None, reading: Reading) -> Tokens:
@@ -159,11 +163,15 @@ def last_text_position(tokens: Tokens, pad_id: int | None) -> Int[Tensor, " batc
 
 
 def _begins(ids: Int[Tensor, "batch pos"], reading: Reading) -> Bool[Tensor, " batch"]:
-    """Rows whose first token is a pad token because that is what begins a text (GPT-2's end of text), once."""
+    """Rows whose first token is a pad token because that is what begins a text (GPT-2's end of text), once and in every row.
+
+    Where some rows begin with it and others do not, the former may be padded on the left.
+    """
     if not reading.causal or reading.pad_id not in reading.starts:
         return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
     second = ids[:, 1] != reading.pad_id if ids.shape[1] > 1 else torch.ones_like(ids[:, 0], dtype=torch.bool)
-    return (ids[:, 0] == reading.pad_id) & second
+    begins = ids[:, 0] == reading.pad_id
+    return begins & second & begins.all()
 
 
 def _unclear_padding(
