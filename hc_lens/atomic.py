@@ -1,11 +1,13 @@
 """Files that are either whole or absent: JSON, tensors and tables, written beside their place, fsynced, and moved into it."""
 
 import errno
+import fcntl
 import json
 import math
 import os
 import re
 import secrets
+import shutil
 import stat
 import warnings
 from collections.abc import Callable, Generator, Mapping
@@ -23,7 +25,9 @@ from hc_lens.json_text import parse_json
 _T = TypeVar("_T")
 
 TEMPORARY = ".*.tmp"
-"""Glob of the files that a killed write leaves behind (`atomic_path` names its temporaries so)."""
+"""Glob of the files and directories that a killed write leaves behind (`atomic_path`, `atomic_directory` name theirs so)."""
+_ASIDE = ".old.tmp"
+"""End of the name of a directory that another is taking the place of."""
 
 
 class RunError(ValueError):
@@ -44,8 +48,7 @@ def atomic_path(path: Path) -> Generator[Path, None, None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = _mode_of_a_new_file(temporary)
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        _fsync(temporary)
         temporary.chmod(mode)  # safetensors leaves its files readable by their owner alone
         os.replace(temporary, path)
         _fsync_directory(path.parent)
@@ -58,9 +61,12 @@ def atomic_path(path: Path) -> Generator[Path, None, None]:
             temporary.unlink(missing_ok=True)
 
 
+_KEPT = "; nothing was written, an earlier version is kept"
+
+
 def _write_error(path: Path, error: OSError) -> OSError:
-    reason = error.strerror or str(error)
-    return OSError(error.errno or errno.EIO, f"{reason}; nothing was written, an earlier version is kept", str(path))
+    reason = (error.strerror or str(error)).removesuffix(_KEPT)
+    return OSError(error.errno or errno.EIO, f"{reason}{_KEPT}", str(path))
 
 
 def _mode_of_a_new_file(path: Path) -> int:
@@ -69,6 +75,11 @@ def _mode_of_a_new_file(path: Path) -> int:
     mode = stat.S_IMODE(path.stat().st_mode)
     path.unlink()  # so that a body that writes nothing is an error still
     return mode
+
+
+def _fsync(file: Path) -> None:
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
 
 
 def _fsync_directory(directory: Path) -> None:
@@ -81,6 +92,129 @@ def _fsync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def atomic_directory(path: Path) -> Generator[Path, None, None]:
+    """Yield a new directory beside `path`; on success it takes `path`'s place, whole or not at all, on any error it is removed.
+
+    What lies in `path` besides the new files stays there. Parent directories are made. What a killed call left is cleared
+    first: its half-written directory is removed; an earlier version that it had moved aside comes back.
+
+    Raises:
+        OSError: naming `path`, when the disk is full or not writable; what `path` held before is untouched.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+            _clear_if_abandoned(leftover)
+        temporary, held = _new_directory(path)
+        try:
+            yield temporary
+            _keep_others(path, temporary)
+            for folder, _, files in os.walk(temporary):
+                for file in files:
+                    _fsync(Path(folder, file))
+                _fsync_directory(Path(folder))
+            _take_place(temporary, path)
+        finally:
+            os.close(held)
+    except OSError as error:
+        if isinstance(error.filename, str) and not Path(error.filename).is_relative_to(path.parent):
+            raise  # the body failed on some other file, which its error names
+        raise _write_error(path, error) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def clear(leftover: Path) -> None:
+    """Remove a file or directory that a killed write left, whose name `TEMPORARY` matches.
+
+    An earlier version of a directory whose place is empty, because a kill came between the two renames, comes back to it.
+    """
+    if not leftover.is_dir():
+        leftover.unlink(missing_ok=True)
+        return
+    place = leftover.with_name(leftover.name[1:].rsplit(".", 3)[0])
+    if leftover.name.endswith(_ASIDE) and not place.exists():
+        leftover.rename(place)
+    else:
+        shutil.rmtree(leftover)
+
+
+def _clear_if_abandoned(leftover: Path) -> None:
+    """Remove what a killed call left, not what a living one holds; where a directory cannot be locked, nothing is removed."""
+    if leftover.is_dir() and (held := _locked(leftover)) is not None:
+        try:
+            clear(leftover)
+        finally:
+            os.close(held)
+
+
+def _new_directory(path: Path) -> tuple[Path, int]:
+    """A new directory beside `path`, and the descriptor that holds its lock."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        temporary.mkdir()
+        held = _locked(temporary)
+        if held is None:  # a file system without such locks, or somebody clears it up already
+            held = os.open(os.devnull, os.O_RDONLY)
+        if temporary.exists():
+            return temporary, held
+        os.close(held)
+
+
+def _locked(directory: Path) -> int | None:
+    """A descriptor that holds a lock on a directory for as long as it is open; None if another process holds one."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _keep_others(path: Path, temporary: Path) -> None:
+    """Give the new directory what the old one holds besides: as further links to the same files where that can be."""
+    for other in path.iterdir() if path.is_dir() else ():
+        new = temporary / other.name
+        if new.exists() or other.match(TEMPORARY):
+            continue
+        if other.is_dir() and not other.is_symlink():
+            shutil.copytree(other, new, symlinks=True, copy_function=_link)
+        else:
+            _link(str(other), str(new))
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _take_place(temporary: Path, path: Path) -> None:
+    """Move a whole directory to its place; an earlier one is moved aside first, and removed when the new one is there."""
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_ASIDE}")
+    try:
+        os.rename(temporary, path)  # takes the place of nothing, or of an empty directory
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        os.rename(path, aside)
+        try:
+            os.rename(temporary, path)
+        except OSError:
+            os.rename(aside, path)
+            raise
+    _fsync_directory(path.parent)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def canonical_json(value: object, where: str = "value") -> str:

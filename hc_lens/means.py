@@ -191,10 +191,11 @@ class ActivationMeans:
                 metadata["kind"], head, mlp, int(metadata["tokens"]), metadata["model"], metadata["data"], int(metadata["seed"])
             )
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise MeansError(f"{path} does not hold activation means: {error}") from error
+            raise MeansError(f"{path} does not hold activation means: {error}; delete it to redo it") from error
         if means.digest != path.stem:
             raise MeansError(
-                f"{path} holds means with digest {means.digest[:12]}, not the one in its name: the file was changed"
+                f"{path} holds means with digest {means.digest[:12]}, not the one in its name: "
+                "the file was changed; delete it to redo it"
             )
         return means
 

@@ -5,13 +5,15 @@ on are no part of that: they are recorded when the run is made, and reopening it
 atomically (`hc_lens.atomic`), so that a killed run holds whole files only and goes on where it stopped.
 """
 
+import fcntl
 import hashlib
 import json
+import os
 import re
-import time
+import shutil
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -34,7 +36,7 @@ class BusyError(RunError):
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*")
 _RESERVED = ("run", "finished")
-_OPENING = 60.0  # seconds that the writing of a run.json may take
+_LOOK = 0.2  # seconds within which whoever only looks at a lock (`Run.held`) has let go of it
 
 
 def digest(value: object) -> str:
@@ -78,9 +80,11 @@ class Run:
         asked = digest(dict(spec))
         if not (path / "run.json").exists():
             _require_empty(path)
-            record = {"format": 1, "kind": kind, "digest": asked, "spec": dict(spec), "provenance": provenance()}
-            atomic.write_json(path / "run.json", record)
-            return Run.open(path)
+            path.mkdir(parents=True, exist_ok=True)
+            with Run(path, kind, spec).locked(wait=True):
+                if not (path / "run.json").exists():
+                    record = {"format": 1, "kind": kind, "digest": asked, "spec": dict(spec), "provenance": provenance()}
+                    atomic.write_json(path / "run.json", record)
         run = Run.open(path)
         if run.kind != kind:
             raise RunError(f"{path} holds a {run.kind!r} run, not a {kind!r} run: choose another directory")
@@ -151,24 +155,41 @@ class Run:
         The file system must support `flock`; on one that does not, the lock fails rather than outlive a dead process.
 
         A part is whatever goes into files of that name (`"seed-42"`), so that several processes can work on different parts
-        of a run; a kind of run is held whole or in parts. Files that a killed process left of what is held are cleared away.
-        The lock is released when the process ends, however it ends. It is not re-entrant.
+        of a run; a kind of run is held whole or in parts. What a killed process left of files and directories that are held is
+        cleared away. The lock is released when the process ends, however it ends. It is not re-entrant.
 
         Raises:
             BusyError: at once, if another process holds it; with `wait` never.
+            OSError: naming the lock, where no file can be made.
         """
-        files = [self.path / (f".lock-{part}" if part else ".lock") for part in sorted(parts) or [""]]
         try:
             with ExitStack() as held:
-                for file in files:
-                    held.enter_context(FileLock(file, timeout=-1 if wait else 0, fallback_to_soft=False))
+                for part in sorted(parts) or [""]:
+                    lock = FileLock(self._lock(part), timeout=-1 if wait else _LOOK, poll_interval=0.02, fallback_to_soft=False)
+                    held.enter_context(lock)
                 for part in parts or [""]:
-                    for leftover in self.path.rglob(f".{part}.*.tmp" if part else atomic.TEMPORARY):
-                        if not _being_opened(leftover):
-                            leftover.unlink(missing_ok=True)
+                    for leftover in sorted(self.path.rglob(f".{part}.*.tmp" if part else atomic.TEMPORARY)):
+                        atomic.clear(leftover)
                 yield self
         except Timeout as error:
             raise BusyError(f"{self.path} is being worked on by another process (it holds {error.lock_file})") from error
+
+    def held(self, part: str = "") -> bool:
+        """Whether a living process, on whatever machine, holds the run (or a part of it) just now."""
+        try:
+            descriptor = os.open(self._lock(part), os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _lock(self, part: str) -> Path:
+        return self.path / (f".lock-{part}" if part else ".lock")
 
     def file(self, name: str, suffix: str) -> Path:
         """The path of a named file of this run; names are letters, digits, `_`, `.`, `-`, with `/` between folders.
@@ -228,6 +249,18 @@ class Run:
             self.write_table(name, compute())
         return self.read_table(name)
 
+    def directory(self, name: str, marker: str, write: Callable[[Path], object]) -> Path:
+        """The directory of this name, whose file `marker` says that it is whole; written first if it is not there, or is not.
+
+        The run, or the part of that name, must be held.
+        """
+        directory = self.path / name
+        if not (directory / marker).is_file():
+            if directory.is_dir():  # an earlier version of this program wrote it file by file, and was killed
+                shutil.rmtree(directory)
+            write(directory)
+        return directory
+
     def log(self, row: Mapping[str, object]) -> None:
         """Append one row to `metrics.jsonl`, durably.
 
@@ -274,13 +307,6 @@ class Run:
     def unfinish(self) -> None:
         """Take the mark away: the run was asked for more."""
         (self.path / "finished.json").unlink(missing_ok=True)
-
-
-def _being_opened(leftover: Path) -> bool:
-    """Whether another process may just be writing this `run.json`, for which it holds no lock."""
-    with suppress(FileNotFoundError):
-        return leftover.match(".run.json.*") and time.time() - leftover.stat().st_mtime < _OPENING
-    return False
 
 
 def _require_empty(path: Path) -> None:

@@ -199,7 +199,7 @@ class Subnetwork:
             digest, seed = metadata["means"], cast("int | None", parse_json(metadata["seed"]))
             provenance = cast(Provenance, parse_json(metadata["provenance"]))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise SubnetworkError(f"{path} does not hold a subnetwork: {error}") from error
+            raise SubnetworkError(f"{path} does not hold a subnetwork: {error}; delete it to redo it") from error
         subnetwork = cls(mask, ActivationMeans.load(path.parent / "means" / f"{digest}.safetensors"), seed, provenance)
         if model is not None:
             subnetwork.require_model(model)

@@ -495,15 +495,6 @@ def test_kill_9_leaves_whole_files_and_frees_the_lock(wait: float, run: Run) -> 
     assert steps == list(range(1, len(steps) + 1))
 
 
-def test_a_lock_leaves_alone_what_a_process_that_opens_the_run_is_writing(run: Run) -> None:
-    opening, left = run.path / ".run.json.0a1b2c3d.tmp", run.path / ".table.parquet.0a1b2c3d.tmp"
-    for file in (opening, left):
-        file.write_text("half")
-    with run.locked():
-        assert opening.exists(), "its writer holds no lock, and moves it into place in a moment"
-        assert not left.exists()
-
-
 def test_parts_of_a_run_are_locked_and_cleared_apart(run: Run) -> None:
     mine, other = run.path / ".seed-4.parquet.0a1b2c3d.tmp", run.path / ".seed-42.parquet.0a1b2c3d.tmp"
     for file in (mine, other):

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,13 +28,13 @@ from hc_lens.sweep import (
     SweepConfig,
     SweepError,
     plan,
+    register,
     require_done,
     run_jobs,
     split,
     sweep_results,
 )
 from hc_lens.sweep.board import AtIt
-from hc_lens.sweep.job import job_of
 from hc_lens.sweep.worker import work
 from tests.sweeping import PRUNING, SWEEP, finetuned_source, jobs, planned, small_task
 
@@ -149,6 +150,7 @@ def test_a_failure_is_recorded_the_others_go_on_and_it_is_retried_on_request(
     assert set(sweep_results(board)["seed"].dropna()) == {42, 43}
 
 
+@register
 @dataclass(frozen=True)
 class Squaring:
     """A job of another kind."""
@@ -162,6 +164,9 @@ class Squaring:
 
     def do(self, device: torch.device, *, every: float = 30.0) -> None:
         self.file.write_text(str(self.number**2))
+
+    def whole(self) -> bool:
+        return self.file.exists()
 
     def spec(self, base: Path) -> dict[str, object]:
         return {"number": self.number, "file": os.path.relpath(self.file, base)}
@@ -180,10 +185,22 @@ def test_jobs_of_any_class_are_done_and_no_evaluation_is_expected_of_them(tmp_pa
     assert sweep_results(board).empty
 
 
-@pytest.mark.parametrize(("name", "message"), [("nowhere:Job", "finds"), ("os.path:join", "no from_spec"), (None, "finds")])
-def test_a_class_of_jobs_that_is_not_there_is_named(name: str | None, message: str, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=rf"^job: {name!r} .*{message}"):
-        job_of({"job": name}, tmp_path)
+def test_a_job_whose_result_is_gone_is_done_again(tmp_path: Path) -> None:
+    jobs = [Squaring(number, tmp_path / f"{number}.txt") for number in (2, 3)]
+    run_jobs(tmp_path, jobs, Pool())
+    jobs[0].file.unlink()
+    jobs[1].file.write_text("kept")
+    run_jobs(tmp_path, jobs, Pool())
+    assert [job.file.read_text() for job in jobs] == ["4", "kept"]
+
+
+def test_a_worker_leaves_torchs_threads_as_they_were(tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    try:
+        run_jobs(tmp_path, [Squaring(2, tmp_path / "2.txt")], Pool(1, threads=1))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_a_damaged_result_is_reported_and_the_others_go_on(source: Origin, tmp_path: Path, caplog: Any) -> None:
@@ -213,26 +230,26 @@ def test_a_damaged_run_directory_fails_its_jobs_alone(source: Origin, tmp_path: 
     assert "run.json" in board.table()["reason"].iloc[3]
 
 
-def test_running_jobs_are_told_from_those_of_the_dead(source: Origin, tmp_path: Path) -> None:
+def test_a_job_is_running_if_its_lock_is_held_whatever_its_note_says(source: Origin, tmp_path: Path) -> None:
+    """In a restarted container a dead worker's host and process number are those of a living process."""
     board = planned(source, tmp_path)
-    alive, dead, elsewhere, silent = (board.job(name).file("running", "json") for name in board.names)
-    host = os.uname().nodename
-    for file, at_it in (
-        (alive, AtIt(os.getpid(), host, 1.0)),
-        (dead, AtIt(2**22 + 1, host, 1.0)),
-        (elsewhere, AtIt(1, "another", 1.0)),
-        (silent, AtIt(1, "another", 1.0)),
-    ):
-        file.write_text(json.dumps(at_it._asdict()))
-    os.utime(silent, (0, 0))
-    assert states(board) == ["running", "to do", "running", "to do"]
+    here = AtIt(os.getpid(), os.uname().nodename, time.time() - 60)._asdict()
+    for name, note in zip(board.names[:3], (here, here | {"host": "another"}, {"pid": 1}), strict=True):
+        board.job(name).file("running", "json").write_text(json.dumps(note))
+    assert states(board) == ["to do"] * 4
+    with board.job(board.names[1]).locked(), board.job(board.names[3]).locked():
+        assert states(board) == ["to do", "running", "to do", "running"]
+        minute, unknown = (board.states()[place].seconds for place in (1, 3))
+        assert minute == pytest.approx(60, abs=10)
+        assert unknown is None
+    assert [state.state for state in Pool().run(board)] == ["done"] * 4, "it waits for nobody"
 
 
 def test_a_job_that_is_locked_is_left_to_its_worker(source: Origin, tmp_path: Path) -> None:
     board = planned(source, tmp_path)
     with board.job(board.names[0]).locked():
         work(board.run.path)
-        assert states(board) == ["to do", "done", "done", "done"]
+        assert states(board) == ["running", "done", "done", "done"]
     work(board.run.path)
     assert states(board) == ["done"] * 4
 

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -21,8 +23,8 @@ import torch
 from hc_lens.atomic import read_tensors
 from hc_lens.origin import Origin
 from hc_lens.pruning.training import STRETCH, GateTraining
-from hc_lens.sweep import Board, Pool, require_done, sweep_results
-from hc_lens.sweep.board import worker_of
+from hc_lens.sweep import Board, Pool, register, require_done, sweep_results
+from hc_lens.sweep.board import AtIt, worker_of
 from hc_lens.sweep.worker import work
 from tests.sweeping import LONG, SWEEP, finetuned_source, jobs, planned
 
@@ -167,6 +169,68 @@ def test_workers_end_with_the_process_that_started_them(source: Origin, tmp_path
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert "running" not in [state.state for state in board.states()]
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_pool_and_its_workers(source: Source, tmp_path: Path) -> None:
+    board = planned(source, tmp_path, LONG)
+    pool = _FORKS.Process(target=_pool, args=(board.run.path,))
+    pool.start()
+    while len(pids := [pid for name in board.names if (pid := worker_of(board.job(name))) is not None]) < 2:
+        time.sleep(0.1)
+    os.kill(pool.pid or 0, signal.SIGTERM)
+    pool.join(20)
+    assert pool.exitcode == 143
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert "running" not in [state.state for state in board.states()]
+
+
+@register
+@dataclass(frozen=True)
+class Sleeping:
+    """A job that takes for ever."""
+
+    title = "sleep"
+
+    def do(self, device: torch.device, *, every: float = 30.0) -> None:
+        time.sleep(60)
+
+    def whole(self) -> bool:
+        return True
+
+    def spec(self, base: Path) -> dict[str, object]:
+        return {}
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, object], base: Path) -> "Sleeping":
+        return cls()
+
+
+def test_sigterm_ends_a_pool_that_works_itself_and_frees_its_job(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "sweep", {}, [Sleeping()])
+    child = os.fork()
+    if child == 0:
+        try:
+            Pool().run(board)
+        except SystemExit as stop:
+            os._exit(stop.code if isinstance(stop.code, int) else 1)
+        finally:
+            os._exit(0)
+    while board.states()[0].state != "running":
+        time.sleep(0.02)
+    os.kill(child, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 143
+    assert [state.state for state in board.states()] == ["to do"]
+    assert worker_of(board.job(board.names[0])) is None, "it took its note away"
+
+
+def test_a_death_is_put_down_to_no_job_that_the_worker_did_not_take_up(tmp_path: Path) -> None:
+    """A note of an earlier life may name the same machine and process number."""
+    board = Board.create(tmp_path / "sweep", {}, [Sleeping()])
+    note = AtIt(4321, os.uname().nodename, time.time() - 5)
+    board.job(board.names[0]).write_json("running", note._asdict())
+    assert worker_of(board.job(board.names[0])) == 4321
+    assert worker_of(board.job(board.names[0]), since=time.time()) is None
 
 
 def _pool(directory: Path) -> None:

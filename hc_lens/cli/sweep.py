@@ -68,6 +68,7 @@ def main(words: Sequence[str]) -> None:
     if args.status:
         _show(board)
         return
+    board.reopen()
     if args.retry:
         output.say(f"{board.retry()} failed jobs are taken up again")
     output.say(f"{len(board.names)} jobs in {board.run.path}")

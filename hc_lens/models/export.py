@@ -1,15 +1,13 @@
 """Write a classifier as a transformers model directory."""
 
 import copy
-import secrets
-import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from transformers import PretrainedConfig
 
-from hc_lens.atomic import write_tensors
+from hc_lens.atomic import atomic_directory, write_tensors
 from hc_lens.models.classifier import Classifier
 from hc_lens.models.weights import to_transformers
 
@@ -40,10 +38,9 @@ def save_pretrained(model: Classifier, directory: Path) -> Path:
 
 @contextmanager
 def model_directory(directory: Path, marker: str) -> Generator[Path]:
-    """Yield a new directory beside `directory`, whose files take their place in it when all are written.
+    """Yield a new directory that takes the place of `directory` when the model in it is written (`atomic_directory`).
 
-    After a failed write nothing has changed. In a directory that holds a model already, its files are replaced and others stay.
-    `marker` is the file by which a directory is known to hold such a model; it comes last.
+    `marker` is the file by which a directory is known to hold such a model.
 
     Raises:
         FileExistsError: when `directory` holds something else than such a model.
@@ -53,17 +50,8 @@ def model_directory(directory: Path, marker: str) -> Generator[Path]:
         raise FileExistsError(
             f"{directory} exists and is not a model directory (it has no {marker}): choose another, nothing was written"
         )
-    temporary = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.mkdir(parents=True)
+    with atomic_directory(directory) as temporary:
         yield temporary
-        directory.mkdir(exist_ok=True)
-        for file in sorted(temporary.iterdir(), key=lambda file: file.name == marker):
-            file.replace(directory / file.name)
-    except OSError as error:
-        raise OSError(error.errno, f"{error.strerror or error}; the model was not saved", str(directory)) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def config_of(model: Classifier) -> PretrainedConfig:

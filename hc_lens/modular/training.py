@@ -21,7 +21,7 @@ from hc_lens.modular.networks import Network, answers, neuron_count
 from hc_lens.progress import progress
 from hc_lens.runs import Run
 from hc_lens.train import TrainingError
-from hc_lens.train.checkpoints import checkpoint_of, cuda_devices, keep, resume
+from hc_lens.train.checkpoints import checkpoint_of, cuda_devices, keep, resume, whole
 
 LossName = Literal["mse", "cross_entropy"]
 """Mean squared error to one-hot answers, over all entries, or cross-entropy."""
@@ -132,7 +132,7 @@ def fit(
         RunError: if the run is damaged or in use.
     """
     with run.locked():
-        if run.finished:
+        if whole(run, config.checkpoint_steps):
             checkpoint_of(run, config.steps).load_into(model)
         else:
             device = device_of(model)
@@ -172,7 +172,7 @@ class _Fit:
             optimizer = torch.optim.AdamW(
                 self.model.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
             )
-            start = resume(self.run, self.model, optimizer)
+            start = resume(self.run, self.model, optimizer, config.checkpoint_steps)
             if start == 0:
                 self._log(0)
             advance = stack.enter_context(progress("training", config.steps - start))

@@ -79,6 +79,14 @@ class RelationJob:
         """
         measure_into(self.root, self.model.load(device), self.relation, self.config)
 
+    def whole(self) -> bool:
+        """Whether everything that was measured is there."""
+        try:
+            self.result()
+        except RunError:
+            return False
+        return True
+
     def result(self) -> Measured:
         """What was measured.
 

@@ -134,6 +134,16 @@ class Measured:
 
     run: Run
 
+    @property
+    def whole(self) -> bool:
+        """Whether it was measured to the end, and every part is still there."""
+        seeds, variants = self.config.seeds, self.config.variants
+        tensors = ["states", *(_probe_name(probe, seed) for probe in PROBES for seed in seeds)]
+        tensors += [*(f"recall/seed-{seed}" for seed in seeds), *(variant.name for variant in variants)]
+        files = [self.run.file(name, "safetensors") for name in tensors]
+        files += [self.run.file(variant.name, "json") for variant in variants]
+        return self.run.finished and all(file.exists() for file in files)
+
     @cached_property
     def relation(self) -> Relation:
         """Its facts, as they were split."""
@@ -150,7 +160,7 @@ class Measured:
 
     def probed(self, seed: int, probe: str = PROBES[0]) -> Probed:
         """A probe on the split of this seed."""
-        stored = self.run.read_tensors(f"probe/{probe.replace(' ', '-')}-seed-{seed}")
+        stored = self.run.read_tensors(_probe_name(probe, seed))
         found = Readability(
             int(stored["layer"]),
             float(stored["strength"]),
@@ -177,6 +187,10 @@ class Measured:
         )
 
 
+def _probe_name(probe: str, seed: int) -> str:
+    return f"probe/{probe.replace(' ', '-')}-seed-{seed}"
+
+
 def relation_spec(model: str, relation: Relation, config: RelationConfig) -> dict[str, object]:
     """What a run measures, as JSON; `model` is the fingerprint of its weights."""
     facts = {"name": relation.name, "templates": list(relation.templates), "facts": [list(fact) for fact in relation.facts]}
@@ -195,10 +209,10 @@ def open_measured(root: Path, spec: dict[str, object]) -> Measured:
     Raises:
         RunError: if it is not there, not finished, or damaged.
     """
-    run = Run.open(root / f"relation-{digest(spec)[:12]}")
-    if not run.finished:
-        raise RunError(f"{run.path} is not finished")
-    return Measured(run)
+    measured = Measured(Run.open(root / f"relation-{digest(spec)[:12]}"))
+    if not measured.whole:
+        raise RunError(f"{measured.run.path} is not finished, or parts of it are gone: measure the relation again")
+    return measured
 
 
 def measure_into(root: Path, model: LanguageModel, relation: Relation, config: RelationConfig) -> Measured:
@@ -213,8 +227,9 @@ def measure_into(root: Path, model: LanguageModel, relation: Relation, config: R
     labels = {variant: labels_of(model, relation, variant.category, variant.assignment) for variant in config.variants}
     prompts = encode_prompts(model, relation, config.template)
     run = Run.create(root, "relation", relation_spec(fingerprint(model), relation, config))
-    if run.finished:
-        return Measured(run)
+    measured = Measured(run)
+    if measured.whole:
+        return measured
     with run.locked():
         resid = run.tensors("states", lambda: {"resid": representations(model, prompts, config.at).resid})["resid"]
         for seed, split in splits.items():
@@ -223,7 +238,7 @@ def measure_into(root: Path, model: LanguageModel, relation: Relation, config: R
         for variant, names in labels.items():
             _finetune_into(run, model, relation, splits[variant.seed], config, variant, names)
         run.finish()
-    return Measured(run)
+    return measured
 
 
 def labels_of(model: LanguageModel, relation: Relation, category: str, seed: int) -> LabelMap:
@@ -263,7 +278,7 @@ def _probe_into(
         }
 
     for name, fit in zip(PROBES, fits, strict=True):
-        run.tensors(f"probe/{name.replace(' ', '-')}-seed-{seed}", lambda fit=fit: probed(fit))
+        run.tensors(_probe_name(name, seed), lambda fit=fit: probed(fit))
 
 
 def _answer_vectors(model: LanguageModel, relation: Relation) -> Float[Tensor, "answer d_model"]:
@@ -288,7 +303,7 @@ def _finetune_into(
     labels: LabelMap,
 ) -> None:
     """Fine-tune, unless it is done; the course of training is written last, as a sign that it is."""
-    if run.file(variant.name, "json").exists():
+    if run.file(variant.name, "json").exists() and run.file(variant.name, "safetensors").exists():
         return
     tuning = tuning_in(run, model, config.finetune)
     found = finetune_relation(model, relation, split, labels, config.template, tuning, variant.seed)

@@ -133,10 +133,9 @@ def planted_world(config: WorldConfig, root: Path) -> Planted:
     """
     world = new_world(config)
     run = Run.create(root, "planted-world", asdict(config) | {"latents": list(config.latents), "words": list(config.words)})
-    directory = run.path / "model"
     with run.locked(wait=True):
+        directory = run.directory("model", "config.json", lambda place: train_world(world, config).save_pretrained(place))
         if not run.finished:
-            train_world(world, config).save_pretrained(directory)
             run.finish()
     rows = [{"relation": relation.name, "kind": kind, "rho": rho} for relation, kind, rho in world.plantings]
     return Planted(tuple(planting.relation for planting in world.plantings), pd.DataFrame(rows), directory)

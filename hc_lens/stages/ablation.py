@@ -11,10 +11,13 @@ from hc_lens.data.task import Task
 from hc_lens.models import Classifier
 from hc_lens.precision import Precision, settled
 from hc_lens.runs import digest
-from hc_lens.stages.kept import forget, options_of, remembered
+from hc_lens.stages.kept import remembered_tables
 from hc_lens.stages.pruned import Pruned
 from hc_lens.stages.rows import Rows
 from hc_lens.units import Head
+
+ABLATION = ("additivity", "effects")
+"""The tables of an ablation, which are kept together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,23 +41,23 @@ def singles_into(
     """Ablate every head of the full model alone; every row's values are kept as `singles.safetensors`."""
     run = pruned.run
     precision = settled(run, precision, model, batch_size)
-    options = Rows(max_rows, seed, batch_size, precision).options(task)
-    done = run.file("singles", "safetensors").exists() and run.read_metadata("singles")["options"] == digest(options)
-    if not done:
-        result = ablate(
-            model,
-            task,
-            pruned.means,
-            single_heads(pruned.means),
-            max_rows=max_rows,
-            max_length=pruned.config.max_length,
-            batch_size=batch_size,
-            seed=seed,
-            precision=precision,
-        )
-        tensors, metadata = to_tensors(result)
-        run.write_tensors("singles", tensors, metadata | {"options": digest(options)})
-    return from_tensors(run.read_tensors("singles"), run.read_metadata("singles"))
+    options = digest(Rows(max_rows, seed, batch_size, precision).options(task))
+    with run.locked("singles", wait=True):
+        if not run.file("singles", "safetensors").exists() or run.read_metadata("singles")["options"] != options:
+            result = ablate(
+                model,
+                task,
+                pruned.means,
+                single_heads(pruned.means),
+                max_rows=max_rows,
+                max_length=pruned.config.max_length,
+                batch_size=batch_size,
+                seed=seed,
+                precision=precision,
+            )
+            tensors, metadata = to_tensors(result)
+            run.write_tensors("singles", tensors, metadata | {"options": options})
+        return from_tensors(run.read_tensors("singles"), run.read_metadata("singles"))
 
 
 def ablate_into(
@@ -74,11 +77,10 @@ def ablate_into(
     `seed` draws the rows where `max_rows` limits them, the control sets, and the bootstrap.
     """
     asked = {"sets": {name: [str(head) for head in heads] for name, heads in sets.items()}, "controls": controls}
-    run = pruned.run
-    precision = settled(run, precision, model, batch_size)
+    precision = settled(pruned.run, precision, model, batch_size)
     options = Rows(max_rows, seed, batch_size, precision).options(task) | asked
-    if options_of(run, "additivity") != options:
-        forget(run, "additivity")
+
+    def compute() -> dict[str, pd.DataFrame]:
         singles = singles_into(pruned, model, task, max_rows=max_rows, batch_size=batch_size, precision=precision, seed=seed)
         joint = {name: tuple(heads) for name, heads in sets.items() if len(heads) > 1}
         result = ablate(
@@ -94,6 +96,7 @@ def ablate_into(
             seed=seed,
             precision=precision,
         )
-        run.write_table("effects", result.table(seed=seed))
-        remembered(run, "additivity", options, lambda: result.super_additivity(seed=seed))
-    return AblationTables(run.read_table("effects"), run.read_table("additivity"))
+        return {"additivity": result.super_additivity(seed=seed), "effects": result.table(seed=seed)}
+
+    additivity, effects = remembered_tables(pruned.run, ABLATION, options, compute)
+    return AblationTables(effects, additivity)

@@ -10,7 +10,7 @@ from hc_lens.data.task import Task
 from hc_lens.data.words import Matching
 from hc_lens.limits import require_at_least_one
 from hc_lens.models import Classifier
-from hc_lens.stages.kept import remembered
+from hc_lens.stages.kept import remembered_tables
 from hc_lens.stages.pruned import Pruned
 
 
@@ -42,7 +42,6 @@ def attention_into(
     """
     require_at_least_one("max_rows", max_rows)
     require_at_least_one("batch_size", batch_size)
-    run = pruned.run
     options = {
         "task": task.fingerprint,
         "cases": None if cases is None else list(cases),
@@ -51,7 +50,7 @@ def attention_into(
         "seed": seed,
     }
 
-    def compute() -> pd.DataFrame:
+    def compute() -> dict[str, pd.DataFrame]:
         found = attention_scores(
             model,
             task,
@@ -62,9 +61,11 @@ def attention_into(
             seed=seed,
             words=words,
         )
-        run.write_table("profiles", found.profiles(seed=seed))
-        run.write_table("attention_groups", found.by_group().table(seed=seed))
-        return found.table(seed=seed)  # written last: only then do the options say what the run holds
+        return {
+            "attention": found.table(seed=seed),
+            "attention_groups": found.by_group().table(seed=seed),
+            "profiles": found.profiles(seed=seed),
+        }
 
-    scores = remembered(run, "attention", options, compute)
-    return AttentionTables(scores, run.read_table("attention_groups"), run.read_table("profiles"))
+    names = ("attention", "attention_groups", "profiles")
+    return AttentionTables(*remembered_tables(pruned.run, names, options, compute))

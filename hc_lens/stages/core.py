@@ -31,9 +31,9 @@ def core_into(
     core = core_of(pruned, k)
     null = core.null(n=permutations, seed=seed)
     summary = CoreSummary.of(core, null, [p.config.sparsity for p in pruned], chosen_for)
-    run = pruned[0].run
-    members = [Members.of(p).as_json(run.path) for p in pruned]
-    run.write_json("core", asdict(summary) | {"heads": [str(head) for head in core.heads], "of": members})
+    with pruned[0].run.locked("core", wait=True) as run:
+        members = [Members.of(p).as_json(run.path) for p in pruned]
+        run.write_json("core", asdict(summary) | {"heads": [str(head) for head in core.heads], "of": members})
     return summary
 
 

@@ -36,11 +36,12 @@ def estimate_into(pruned: Pruned, model: Classifier, task: Task, rows: Rows) -> 
         batch_size=rows.batch_size,
         seed=rows.seed,
     )
-    run.write_table("estimates", estimate.table(seed=rows.seed))
-    agreement = pd.DataFrame()
-    kept = run.file("singles", "safetensors").exists()
-    if kept and run.read_metadata("singles")["options"] == digest(rows.options(task)):
-        exact = from_tensors(run.read_tensors("singles"), run.read_metadata("singles"))
-        agreement = rank_correlation(estimate, exact, seed=rows.seed)
-        run.write_table("agreement", agreement)
-    return EstimateTables(run.read_table("estimates"), agreement)
+    with run.locked("estimates", "agreement", wait=True):
+        run.write_table("estimates", estimate.table(seed=rows.seed))
+        agreement = pd.DataFrame()
+        kept = run.file("singles", "safetensors").exists()
+        if kept and run.read_metadata("singles")["options"] == digest(rows.options(task)):
+            exact = from_tensors(run.read_tensors("singles"), run.read_metadata("singles"))
+            agreement = rank_correlation(estimate, exact, seed=rows.seed)
+            run.write_table("agreement", agreement)
+        return EstimateTables(run.read_table("estimates"), agreement)

@@ -1,7 +1,7 @@
 """The evaluation table that a pruning run keeps, of one sparsity or along a rising target."""
 
 from collections.abc import Sequence
-from functools import partial
+from contextlib import nullcontext
 from typing import cast
 
 import pandas as pd
@@ -9,9 +9,9 @@ import pandas as pd
 from hc_lens.data.task import Task
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
-from hc_lens.precision import Precision, settled
+from hc_lens.precision import Precision
 from hc_lens.runs import RunError
-from hc_lens.stages.kept import options_of, remembered
+from hc_lens.stages.kept import options_of, read, store
 from hc_lens.stages.members import digest_of
 from hc_lens.stages.path import PrunedPath
 from hc_lens.stages.pruned import Pruned
@@ -34,29 +34,39 @@ def evaluate_into(
     `seed` draws the rows where `max_rows` limits them. What the task is and how many rows it has are kept as `task.json`.
     An untrained model has no label order to check: `trained=False`.
     """
-    run = pruned.run
-    kind = settled(run, precision, model, batch_size)
-    options = Rows(max_rows, seed, batch_size, kind).options(task)
-    run.write_json("task", _task_facts(task))
-    asked = {name: options | of for name, of in _members(pruned).items()}
+    run, rows = pruned.run, Rows(max_rows, seed, batch_size, precision).settled(pruned.run, model)
+    asked = _asked(pruned, rows.options(task))
+    if all(_same(options_of(run, name), of) for name, of in asked.items()) and run.file("task", "json").exists():
+        return evaluation_of(pruned)
+    seeds = dict.fromkeys(sub.seed for sub in pruned.subnetworks)
+    with run.locked(*(f"seed-{one}" for one in seeds), wait=True):
+        _evaluate_missing(pruned, model, task, rows, trained)
+        return evaluation_of(pruned)
+
+
+def _evaluate_missing(pruned: Pruned | PrunedPath, model: Classifier, task: Task, rows: Rows, trained: bool) -> None:
+    """Evaluate the seeds that have no table of these rows, and the full model with them."""
+    run, asked = pruned.run, _asked(pruned, rows.options(task))
     missing = [sub for sub in pruned.subnetworks if not _same(options_of(run, _table(sub.seed)), asked[_table(sub.seed)])]
-    if missing or options_of(run, _table(None)) != options:
+    if missing or not _same(options_of(run, _table(None)), asked[_table(None)]):
         part = pruned.only({sub.seed for sub in missing})
         table = evaluate(
             model,
             task,
             part.subnetworks,
-            max_rows=max_rows,
+            max_rows=rows.max_rows,
             max_length=pruned.config.max_length,
-            batch_size=batch_size,
-            seed=seed,
+            batch_size=rows.batch_size,
+            seed=rows.seed,
             trained=trained,
-            precision=kind,
+            precision=rows.precision,
         )
-        for one, rows in part.with_targets(table).groupby("seed", dropna=False, sort=False):
+        for one, each in part.with_targets(table).groupby("seed", dropna=False, sort=False):
             name = _table(None if pd.isna(one) else int(cast(int, one)))
-            remembered(run, name, asked[name], partial(rows.reset_index, drop=True))
-    return evaluation_of(pruned)
+            with run.locked("full", wait=True) if pd.isna(one) else nullcontext():  # the seeds are held already
+                store(run, asked[name], {name: each.reset_index(drop=True)})
+    with run.locked("task", wait=True):
+        run.write_json("task", _task_facts(task))
 
 
 def evaluation_of(pruned: Pruned | PrunedPath) -> pd.DataFrame:
@@ -65,18 +75,24 @@ def evaluation_of(pruned: Pruned | PrunedPath) -> pd.DataFrame:
     Raises:
         RunError: if some were not evaluated, or not all on the same rows.
     """
-    run = pruned.run
-    names = [_table(None), *dict.fromkeys(_table(sub.seed) for sub in pruned.subnetworks)]
-    options = [options_of(run, name) for name in names]
-    if None in options:
-        raise RunError(f"{run.path} has no {names[options.index(None)]} yet: evaluate the run first (hc-lens evaluate)")
+    run, names = pruned.run, _tables(pruned)
+    found = [read(run, name) for name in names]
+    kept = [each for each in found if each is not None]
+    if len(kept) < len(found):
+        raise RunError(f"{run.path} has no {names[found.index(None)]} yet: evaluate the run first (hc-lens evaluate)")
+    options, members = [each for each, _ in kept], _members(pruned)
     for name, each in zip(names, options, strict=True):
-        if not _same(each, _rows_of(each) | _members(pruned)[name]):
+        if not _same(each, _rows_of(each) | members[name]):
             raise RunError(f"{run.path}: {name} is of another subnetwork than the run holds now: evaluate the run again")
     if other := [name for name, each in zip(names, options, strict=True) if _rows_of(each) != _rows_of(options[-1])]:
         raise RunError(f"{run.path}: {other[0]} and {names[-1]} are of different rows: evaluate the run again")
-    table = pd.concat([run.read_table(name) for name in names], ignore_index=True)
+    table = pd.concat([table for _, (table,) in kept], ignore_index=True)
     return table.assign(target=table["target"].where(table["subnetwork"] != "full"))  # earlier versions gave it one
+
+
+def _asked(pruned: Pruned | PrunedPath, options: dict[str, object]) -> dict[str, dict[str, object]]:
+    """The options of every table: those of the rows, and the subnetworks that it is of."""
+    return {name: options | of for name, of in _members(pruned).items()}
 
 
 def _members(pruned: Pruned | PrunedPath) -> dict[str, dict[str, object]]:
@@ -112,6 +128,10 @@ def grid_evaluation(pruned: Pruned | PrunedPath) -> pd.DataFrame:
         for seed in pruned.collapsed
     ]
     return pd.concat([table, *gaps], ignore_index=True).astype({"seed": "Int64"})
+
+
+def _tables(pruned: Pruned | PrunedPath) -> list[str]:
+    return [_table(None), *dict.fromkeys(_table(sub.seed) for sub in pruned.subnetworks)]
 
 
 def _table(seed: int | None) -> str:

@@ -25,7 +25,7 @@ from hc_lens.metrics import encode_cases
 from hc_lens.models import Classifier
 from hc_lens.runs import digest
 from hc_lens.stages.ablation import singles_into
-from hc_lens.stages.kept import forget, options_of, remembered
+from hc_lens.stages.kept import remembered, remembered_tables
 from hc_lens.stages.members import digest_of
 from hc_lens.stages.pruned import Pruned
 from hc_lens.stages.rows import Rows
@@ -48,17 +48,18 @@ def interactions_into(
     Raises:
         ValueError: for a core of fewer than two heads.
     """
-    run, rows = pruned.run, rows.settled(pruned.run, model)
+    rows = rows.settled(pruned.run, model)
     options = rows.options(task) | {"core": _names(core), "controls": controls}
-    if options_of(run, "domains") != options:
-        forget(run, "domains")
+
+    def compute() -> dict[str, pd.DataFrame]:
         heads = sorted(set(core))
         groups = {**{str(head): [head] for head in heads}, **{f"{a} + {b}": [a, b] for a, b in core_pairs(heads)}}
         groups |= {"core": heads} if len(heads) > 2 else {}
         found = _ablated(pruned, model, task, groups, rows, controls)
-        run.write_table("interactions", interactions(found, seed=rows.seed))
-        remembered(run, "domains", options, lambda: by_domain(found, seed=rows.seed))
-    return InteractionTables(run.read_table("interactions"), run.read_table("domains"))
+        return {"domains": by_domain(found, seed=rows.seed), "interactions": interactions(found, seed=rows.seed)}
+
+    domains, pairs = remembered_tables(pruned.run, ("domains", "interactions"), options, compute)
+    return InteractionTables(pairs, domains)
 
 
 def greedy_into(
@@ -81,22 +82,23 @@ def greedy_into(
     asked = {"candidates": _names(candidates), "size": size, "scale": scale, "controls": controls}
 
     def compute() -> pd.DataFrame:
-        path = greedy_sets(
-            model,
-            task,
-            pruned.means,
-            candidates,
-            size,
-            scale=scale,
-            controls=controls,
-            max_rows=rows.max_rows,
-            max_length=pruned.config.max_length,
-            batch_size=rows.batch_size,
-            seed=rows.seed,
-            known=_known(pruned, model, task, rows),
-            precision=rows.precision,
-        )
-        _keep(pruned, path.ablation, task, rows)
+        with pruned.run.locked("joint", wait=True):
+            path = greedy_sets(
+                model,
+                task,
+                pruned.means,
+                candidates,
+                size,
+                scale=scale,
+                controls=controls,
+                max_rows=rows.max_rows,
+                max_length=pruned.config.max_length,
+                batch_size=rows.batch_size,
+                seed=rows.seed,
+                known=_known(pruned, model, task, rows),
+                precision=rows.precision,
+            )
+            _keep(pruned, path.ablation, task, rows)
         return path.table(seed=rows.seed)
 
     return remembered(pruned.run, "greedy", rows.options(task) | asked, compute)
@@ -177,20 +179,21 @@ def _ablated(
     pruned: Pruned, model: Classifier, task: Task, groups: Mapping[str, Sequence[Head]], rows: Rows, controls: int
 ) -> Ablation:
     """These groups and their random sets, ablated where no earlier call has."""
-    found = ablate(
-        model,
-        task,
-        pruned.means,
-        groups,
-        controls=controls,
-        max_rows=rows.max_rows,
-        max_length=pruned.config.max_length,
-        batch_size=rows.batch_size,
-        seed=rows.seed,
-        known=_known(pruned, model, task, rows),
-        precision=rows.precision,
-    )
-    _keep(pruned, found, task, rows)
+    with pruned.run.locked("joint", wait=True):
+        found = ablate(
+            model,
+            task,
+            pruned.means,
+            groups,
+            controls=controls,
+            max_rows=rows.max_rows,
+            max_length=pruned.config.max_length,
+            batch_size=rows.batch_size,
+            seed=rows.seed,
+            known=_known(pruned, model, task, rows),
+            precision=rows.precision,
+        )
+        _keep(pruned, found, task, rows)
     return found
 
 

@@ -33,8 +33,10 @@ def means_into(
     """
     run = Run.at(directory, "means", means_spec(model, data, rows=rows, max_length=max_length, kind=kind))
     with run.locked(wait=True):
-        if run.finished:
-            return ActivationMeans.load(run.path / cast(str, run.read_json("means")))
+        if run.finished and run.file("means", "json").exists():
+            file = run.path / cast(str, run.read_json("means"))
+            if file.exists():
+                return ActivationMeans.load(file)
         shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
         sample = data.take(shuffled[:rows].tolist(), name=f"{data.name} sample")
         means = ActivationMeans.collect(model, sample, kind=kind, max_rows=None, max_length=max_length)

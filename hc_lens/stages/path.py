@@ -107,10 +107,12 @@ def prune_path_into(
         for seed in trained.seeds:
             run.write_table(f"history/seed-{seed}", history[history["seed"] == seed].reset_index(drop=True))
             record_outcome(run, seed, device, collapsed.get(seed))
-            for target, subs in cuts.items() if seed not in collapsed else ():  # the last one's file says that the seed is done
+            for target, subs in cuts.items() if seed not in collapsed else ():
                 subs[seed].save(_file(run, seed, target))
 
     train_missing(run, model, encoded, means, config, seeds, steps, partial(_done, run), keep, every=every, auto=auto)
+    if _read(run, seeds).subnetworks:
+        means.save(run.path / "subnetworks" / "means")  # they are there, unless somebody deleted them
     return _read(run, seeds)
 
 
@@ -139,7 +141,11 @@ def _grid(run: Run) -> list[float]:
 
 
 def _done(run: Run, seed: int) -> bool:
-    return _file(run, seed, _grid(run)[-1]).exists() or collapse_of(run, seed) is not None
+    if collapse_of(run, seed) is not None:
+        return True
+    names = {f"history/seed-{seed}": "parquet", f"outcome/seed-{seed}": "json"}
+    kept = all(run.file(name, suffix).exists() for name, suffix in names.items())
+    return kept and all(_file(run, seed, target).exists() for target in _grid(run))
 
 
 def _file(run: Run, seed: int, target: float) -> Path:

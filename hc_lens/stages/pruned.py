@@ -114,7 +114,7 @@ def prune_into(
             run.write_tensors(f"gates/seed-{seed}", {"log_alpha": trained.log_alpha[last][i]})
             record_outcome(run, seed, device, collapsed.get(seed))
             if seed in cuts:
-                cuts[seed].save(_file(run, seed))  # last: its presence says that the seed is done
+                cuts[seed].save(_file(run, seed))
 
     train_missing(run, model, encoded, means, config, seeds, [last], partial(_done, run), keep, every=every, auto=auto)
     return _read(run, seeds)
@@ -164,7 +164,10 @@ def _none_from(seed: int, collapsed: Mapping[int, str]) -> Ended:
 
 
 def _done(run: Run, seed: int) -> bool:
-    return _file(run, seed).exists() or collapse_of(run, seed) is not None
+    if collapse_of(run, seed) is not None:
+        return True
+    names = {f"history/seed-{seed}": "parquet", f"gates/seed-{seed}": "safetensors", f"outcome/seed-{seed}": "json"}
+    return _file(run, seed).exists() and all(run.file(name, suffix).exists() for name, suffix in names.items())
 
 
 def _file(run: Run, seed: int) -> Path:

@@ -11,9 +11,10 @@ from hc_lens.analysis.stored import from_tensors
 from hc_lens.precision import told
 from hc_lens.report import CoreSummary, ReportInputs
 from hc_lens.runs import Run, digest
+from hc_lens.stages.ablation import ABLATION
 from hc_lens.stages.core import open_core_of
 from hc_lens.stages.evaluation import pruned_evaluation
-from hc_lens.stages.kept import options_of
+from hc_lens.stages.kept import options_of, read
 from hc_lens.stages.pruned import Pruned
 from hc_lens.train import evaluations
 
@@ -46,8 +47,8 @@ def report_inputs(
     first = pruned[0].run
     evaluation, core = pruned_evaluation(pruned), open_core_of(pruned)
     other = _other_ablation(first, core)
-    ablated = options_of(first, "additivity") is not None and not other  # written last: after a kill, tables may not fit
-    additivity = first.read_table("additivity") if ablated else None
+    ablation = None if other else read(first, *ABLATION)
+    additivity = None if ablation is None else ablation[1][0]
     training = pd.DataFrame() if finetuned is None else evaluations(finetuned)
     ends = (pruned[0].subnetworks, pruned[-1].subnetworks) if len(pruned) > 1 else None
     return ReportInputs(
@@ -62,7 +63,7 @@ def report_inputs(
         joint=None if ends is None else joint_histogram(*ends),
         rank=None if ends is None else spearman(*ends),
         mlps=_stacked([(p.config.sparsity, mlp_frequency(p.subnetworks)) for p in pruned]),
-        effects=_effects(first, core) if ablated else None,
+        effects=None if ablation is None else _effects(first, core, *ablation),
         additivity=None if additivity is None or additivity.empty else additivity,
         warnings=warnings,
         collapsed=collapsed,
@@ -97,22 +98,22 @@ def _settings(pruned: Sequence[Pruned], finetuned: Path | None) -> dict[str, obj
         settings["fine-tuning"] = {**tuning.spec, **told(tuning)}
     for p in pruned:
         settings[f"pruning at {p.config.sparsity:g}"] = {**p.run.spec, **told(p.run)}
-    for name, kept in (("evaluation", "evaluation/full"), ("ablation", "additivity")):
+    for name, kept in (("evaluation", "evaluation/full"), ("ablation", ABLATION[0])):
         if isinstance(options := options_of(first, kept), dict):
             asked = cast("dict[str, object]", options)
             settings[name] = asked | ({"max_rows": "all"} if asked["max_rows"] is None else {})
     return settings
 
 
-def _effects(run: Run, core: CoreSummary) -> pd.DataFrame:
+def _effects(run: Run, core: CoreSummary, options: object, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The effects, and those of the heads outside the core as a mean with its own bootstrap interval."""
-    effects = run.read_table("effects")
-    options, metadata = cast("dict[str, Any]", run.read_json("additivity.options")), run.read_metadata("singles")
+    _, effects = tables
+    asked, metadata = cast("dict[str, Any]", options), run.read_metadata("singles")
     singles = from_tensors(run.read_tensors("singles"), metadata)
-    same_rows = metadata["options"] == digest({name: options[name] for name in ("task", "max_rows", "precision", "seed")})
+    same_rows = metadata["options"] == digest({name: asked[name] for name in ("task", "max_rows", "precision", "seed")})
     if len(core.heads) == len(singles.groups) or not same_rows:
         return effects
-    table = singles.table(core.heads, seed=options["seed"])
+    table = singles.table(core.heads, seed=asked["seed"])
     return pd.concat([effects, table[table["group"].str.startswith("mean of")]], ignore_index=True)
 
 

@@ -89,8 +89,9 @@ def train_missing(
         config = replace(config, precision=kind)
         _train(run, model, encoded, means, config, [seed for seed in seeds if not done(seed)], cuts, done, keep, every)
     finally:
-        if not run.finished and all(map(done, asked_seeds(run))):
-            run.finish()
+        with run.locked("seeds", "finished", wait=True):
+            if not run.finished and all(map(done, asked_seeds(run))):
+                run.finish()
 
 
 def _train(

@@ -11,7 +11,7 @@ from hc_lens.sweep.checkpoints import (
     prune_checkpoints_into,
     subnetworks_by_step,
 )
-from hc_lens.sweep.job import Job
+from hc_lens.sweep.job import Job, register
 from hc_lens.sweep.plan import SweepConfig, plan
 from hc_lens.sweep.pool import Pool
 from hc_lens.sweep.prune_job import PruneJob, split
@@ -34,6 +34,7 @@ __all__ = [
     "path_checkpoints_into",
     "plan",
     "prune_checkpoints_into",
+    "register",
     "require_done",
     "run_jobs",
     "split",

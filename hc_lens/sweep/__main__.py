@@ -1,4 +1,4 @@
-"""A worker as a process: `python -m hc_lens.sweep SWEEP`."""
+"""A worker as a process: `python -P -m hc_lens.sweep SWEEP`."""
 
 import argparse
 import logging
@@ -10,6 +10,7 @@ from threading import Thread
 
 import torch
 
+from hc_lens.sweep.job import register_name
 from hc_lens.sweep.worker import work
 
 
@@ -32,10 +33,15 @@ def main() -> None:
     parser.add_argument("--device", type=torch.device)
     parser.add_argument("--every", type=float, default=30.0)
     parser.add_argument("--end-with-parent", action="store_true")
+    parser.add_argument(
+        "--job", action="append", default=[], help="module:Class of a class of jobs that is not the program's own"
+    )
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     if args.end_with_parent:
         _end_with_parent()
+    for name in args.job:
+        register_name(name)
     work(args.sweep, args.threads, device=args.device, every=args.every)
 
 

@@ -2,7 +2,7 @@
 
 `jobs/<digest>/` of a sweep holds each job's specification (`run.json`), while a worker is at it `running.json`, in the end
 `finished.json` or `failed.json`, and every failure so far in `metrics.jsonl`. Workers claim jobs by their locks, so that any
-number of them, started and killed at any time, do each job once.
+number of them, started and killed at any time, do each job once: a job is running if its lock is held, on whatever machine.
 """
 
 import os
@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any, Literal, NamedTuple, cast
 
 import pandas as pd
@@ -24,9 +23,6 @@ from hc_lens.runs import Run, RunError
 from hc_lens.sweep.job import Job, described, job_of
 
 State = Literal["done", "running", "failed", "to do"]
-
-_BEAT = 5.0  # seconds between two signs of life of a worker
-_SILENCE = 60.0  # seconds without one, on another machine, after which it is taken for dead
 
 
 @dataclass(frozen=True)
@@ -46,11 +42,6 @@ class AtIt(NamedTuple):
     pid: int
     host: str
     since: float
-
-    @property
-    def here(self) -> bool:
-        """Whether it is, or was, a process of this machine."""
-        return self.host == socket.gethostname()
 
 
 @dataclass(frozen=True)
@@ -122,15 +113,25 @@ class Board:
         try:
             job = self.job(name)
             title = str(job.spec["title"])
-            if job.finished:
+            if _done(job):
                 return JobState(name, title, "done", seconds=cast(float, job.read_json("seconds")))
             if (failure := _failure(job)) is not None:
                 return JobState(name, title, "failed", failure)
-            if (since := _running_since(job)) is not None:
-                return JobState(name, title, "running", seconds=time.time() - since)
+            if job.held():
+                at_it = _at_it(job)
+                return JobState(name, title, "running", seconds=None if at_it is None else time.time() - at_it.since)
             return JobState(name, title, "to do")
         except RunError as error:  # a damaged job does not hide the others
             return JobState(name, name, "failed", str(error))
+
+    def reopen(self) -> None:
+        """Take up again the jobs that are done but whose results are not all there any more."""
+        for name in self.names:
+            with suppress(ValueError):  # a damaged job, or one whose model or rows were changed: its state tells
+                job = self.job(name)
+                if job.finished and not self.read(name).whole():
+                    with job.locked():
+                        job.unfinish()
 
     def retry(self) -> int:
         """Forget failures, so that workers take the jobs up again; returns how many there were."""
@@ -162,7 +163,11 @@ class Board:
 
 def is_open(job: Run) -> bool:
     """Whether a job is neither done nor failed."""
-    return not job.finished and not job.file("failed", "json").exists()
+    return not _done(job) and not job.file("failed", "json").exists()
+
+
+def _done(job: Run) -> bool:
+    return job.finished and job.file("seconds", "json").exists()
 
 
 def first_line(error: BaseException) -> str:
@@ -178,52 +183,30 @@ def trace_of(error: BaseException) -> str:
 
 @contextmanager
 def at_work(job: Run) -> Generator[None]:
-    """Show that this process works on a job it has locked, for as long as it does."""
+    """Leave a note, for as long as it takes, of which process works on a job that it has locked, and since when.
+
+    The note is there to be shown: whether somebody is at work the lock says alone.
+    """
     file = _running_file(job)
     write_json(file, AtIt(os.getpid(), socket.gethostname(), time.time())._asdict())
-    stop = Event()
-
-    def beat() -> None:
-        while not stop.wait(_BEAT):
-            with suppress(FileNotFoundError):
-                os.utime(file)
-
-    Thread(target=beat, daemon=True).start()
     try:
         yield
     finally:
-        stop.set()
         file.unlink(missing_ok=True)
 
 
-def worker_of(job: Run) -> int | None:
-    """The process of this machine that was last at work on a job and did not end it."""
+def worker_of(job: Run, since: float = 0.0) -> int | None:
+    """The process of this machine that was last at work on a job, taken up after `since`, and did not end it."""
     at_it = _at_it(job)
-    return at_it.pid if at_it is not None and at_it.here else None
-
-
-def _running_since(job: Run) -> float | None:
-    """Since when a living process has been at work on a job."""
-    at_it = _at_it(job)
-    if at_it is None:
-        return None
-    proc = Path("/proc")
-    alive = (proc / str(at_it.pid)).exists() if at_it.here and proc.exists() else _beats(job)
-    return at_it.since if alive else None
+    here = at_it is not None and at_it.host == socket.gethostname() and at_it.since >= since
+    return at_it.pid if at_it is not None and here else None
 
 
 def _at_it(job: Run) -> AtIt | None:
     try:
         return AtIt(**cast("dict[str, Any]", read_json(_running_file(job))))
-    except RunError:
+    except (RunError, TypeError):
         return None
-
-
-def _beats(job: Run) -> bool:
-    try:
-        return time.time() - _running_file(job).stat().st_mtime < _SILENCE
-    except FileNotFoundError:
-        return False
 
 
 def _running_file(job: Run) -> Path:

@@ -4,18 +4,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
 
 import torch
 
 from hc_lens.progress import progress
 from hc_lens.runs import RunError
 from hc_lens.sweep.board import Board, JobState, worker_of
+from hc_lens.sweep.job import registered
 from hc_lens.sweep.worker import work
 
 _POLL = 0.5  # seconds between two looks at the workers
@@ -60,20 +64,21 @@ class Pool:
         """Do all open jobs of a sweep; returns where every job stands in the end: done or failed.
 
         Workers that die are replaced, and their job is recorded as failed. Jobs that workers of somebody else are at are
-        waited for. An interrupt ends the workers; what they were at goes on at the next call.
+        waited for. An interrupt and SIGTERM end the workers; what they were at goes on at the next call.
 
         Raises:
             OSError: if not even a failure can be recorded (a full disk).
         """
         tried: set[str] = set()
-        while left := [state for state in board.states() if state.state in ("to do", "running")]:
-            to_do = {state.name for state in left if state.state == "to do"}
-            if to_do - tried:
-                self._run(board, min(self.wanted, len(to_do)))
-                tried = to_do
-            else:  # they are in the hands of somebody else
-                time.sleep(_POLL)
-                tried = set()
+        with _ended_by_sigterm():
+            while left := [state for state in board.states() if state.state in ("to do", "running")]:
+                to_do = {state.name for state in left if state.state == "to do"}
+                if to_do - tried:
+                    self._run(board, min(self.wanted, len(to_do)))
+                    tried = to_do
+                else:  # they are in the hands of somebody else
+                    time.sleep(_POLL)
+                    tried = set()
         return board.states()
 
     def _run(self, board: Board, wanted: int) -> None:
@@ -86,8 +91,10 @@ class Pool:
     def _processes(self, board: Board, wanted: int) -> None:
         logs = board.run.path / "logs"
         logs.mkdir(exist_ok=True)
-        living = {index: self._start(board, index, wanted, logs) for index in range(wanted)}
+        living: dict[int, _Worker] = {}
         try:
+            for index in range(wanted):
+                living[index] = self._start(board, index, wanted, logs)
             with progress("sweep", len(board.names)) as advance:
                 shown = idle_deaths = 0
                 due = 0.0
@@ -98,31 +105,61 @@ class Pool:
                         advance(ended - shown, text)
                         shown = ended
                         due = start + 20 * (time.monotonic() - start)  # reading hundreds of jobs must not cost a core
-                    for index, process in list(living.items()):
-                        if process.poll() is None:
+                    for index, worker in list(living.items()):
+                        if worker.process.poll() is None:
                             continue
                         del living[index]
-                        if process.returncode:
-                            idle_deaths += not _record(board, process)
+                        if worker.process.returncode:
+                            idle_deaths += not _record(board, worker)
                             if idle_deaths > wanted:
                                 log = logs / f"worker-{index}.log"
                                 raise RunError(f"workers of {board.run.path} die before they take up a job: see {log}")
                             living[index] = self._start(board, index, wanted, logs)
         finally:
-            for process in living.values():
-                process.kill()
-                process.wait()
+            for worker in living.values():
+                worker.process.kill()
+                worker.process.wait()
 
-    def _start(self, board: Board, index: int, workers: int, logs: Path) -> "subprocess.Popen[bytes]":
+    def _start(self, board: Board, index: int, workers: int, logs: Path) -> "_Worker":
         threads = self.threads or max(1, (os.cpu_count() or 1) // workers)
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+        environment["PYTHONSAFEPATH"] = "1"  # nothing is imported from the current directory
         if gpus := self._gpus:
             environment["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
         command = [sys.executable, "-m", "hc_lens.sweep", str(board.run.path), "--end-with-parent"]
         command += ["--threads", str(threads), "--every", str(self.every)]
         command += [] if self.device is None else ["--device", self.device]
+        for name in registered():
+            command += ["--job", name]
+        since = time.time()
         with (logs / f"worker-{index}.log").open("ab") as log:
-            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment)
+            return _Worker(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment), since)
+
+
+class _Worker(NamedTuple):
+    """A process that was started, and when (seconds since 1970)."""
+
+    process: "subprocess.Popen[bytes]"
+    since: float
+
+
+@contextmanager
+def _ended_by_sigterm() -> Generator[None]:
+    """Let SIGTERM end this process through its `finally` clauses, with code 143; else the first process of a container, for
+    which the system has no default, would ignore it."""
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not ours:
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _summary(states: Sequence[JobState]) -> tuple[int, str]:
@@ -131,14 +168,15 @@ def _summary(states: Sequence[JobState]) -> tuple[int, str]:
     return count["done"] + count["failed"], f"{count['running']} running, {count['failed']} failed"
 
 
-def _record(board: Board, process: "subprocess.Popen[bytes]") -> bool:
+def _record(board: Board, worker: _Worker) -> bool:
     """Put a worker's death down to the job it was at; False if it was at none, or another worker has taken that up already."""
+    process, since = worker
     code = process.returncode
     how = f"its worker was killed by {signal.Signals(-code).name}" if code < 0 else f"its worker ended with code {code}"
     hint = " (out of memory?)" if code == -signal.SIGKILL else ""
     for name in board.names:
         with suppress(RunError):  # a damaged job
-            if worker_of(board.job(name)) == process.pid:
+            if worker_of(board.job(name), since) == process.pid:
                 board.fail(name, how + hint)
                 return True
     return False

@@ -87,6 +87,14 @@ class PruneJob:
             trained=self.source.step != 0,  # an untrained checkpoint has no label order to check
         )
 
+    def whole(self) -> bool:
+        """Whether its subnetworks and their evaluation are there."""
+        try:
+            self.table()
+        except ValueError:  # absent or damaged: doing it again says which
+            return False
+        return True
+
     def result(self) -> Pruned | PrunedPath:
         """What the job has left: its own seeds of the pruning run.
 

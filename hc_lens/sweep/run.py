@@ -23,6 +23,7 @@ def run_jobs(out: Path, jobs: Sequence[Job], pool: Pool) -> None:
     places = [job.spec(out) for job in jobs]
     board = Board.create(out / f"sweep-{digest({'jobs': places})[:12]}", {"jobs": [digest(place) for place in places]}, jobs)
     board.retry()
+    board.reopen()
     require_done(pool.run(board))
 
 

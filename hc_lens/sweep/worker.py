@@ -5,7 +5,8 @@ Workers know nothing of one another. What a killed one was at is free again, and
 
 import logging
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -31,13 +32,23 @@ def work(directory: Path, threads: int | None = None, *, device: torch.device | 
         RunError: if there is no sweep.
         OSError: if not even a failure can be recorded (a full disk).
     """
-    if threads is not None:
-        torch.set_num_threads(threads)
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     board = Board.open(directory)
-    while waiting := [name for name in board.names if not _attempt(board, name, device, every)]:
-        _log.info("%d jobs wait for seeds that another process trains", len(waiting))
-        time.sleep(_WAIT)
+    with _threads(threads):
+        while waiting := [name for name in board.names if not _attempt(board, name, device, every)]:
+            _log.info("%d jobs wait for seeds that another process trains", len(waiting))
+            time.sleep(_WAIT)
+
+
+@contextmanager
+def _threads(n: int | None) -> Generator[None]:
+    """Let torch use so many threads meanwhile."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _attempt(board: Board, name: str, device: torch.device, every: float) -> bool:

@@ -1,6 +1,7 @@
 """What fine-tuning leaves on disk: weights at every checkpoint, and the one state that goes on from the newest."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -90,7 +91,7 @@ def keep_model(run: Run, model: HookedRootModule) -> None:
     try:
         origin = Origin.of(run)
         origin.require_weights()
-        kept = origin.model == run.path / "model"
+        kept = origin.model == run.path / "model" and (run.path / "model" / "config.json").is_file()
     except RunError:
         kept = False
     if not kept:
@@ -139,12 +140,33 @@ def _names(model: HookedRootModule, optimizer: torch.optim.Optimizer) -> list[st
     return [name_of_weight[weight] for group in optimizer.param_groups for weight in group["params"]]
 
 
-def resume(run: Run, model: HookedRootModule, optimizer: torch.optim.Optimizer) -> int:
-    """Take up the newest kept state; the step it was kept at, 0 when there is none."""
-    if not run.file("resume", "safetensors").exists():
-        run.rewind(-1)  # what was logged at step 0 is logged again as well
+def whole(run: Run, steps: Sequence[int]) -> bool:
+    """Whether a run has finished and holds its checkpoints at these steps; without one it is to be trained again."""
+    if run.finished and (missing := _missing(run, steps)):
+        warnings.warn(f"{missing[0].path} is gone: {run.path} is trained again from the start", stacklevel=2)
+        run.unfinish()
+    return run.finished
+
+
+def _missing(run: Run, steps: Sequence[int]) -> list[Checkpoint]:
+    kept = [checkpoint_of(run, step) for step in steps]
+    return [checkpoint for checkpoint in kept if not checkpoint.path.exists()]
+
+
+def resume(run: Run, model: HookedRootModule, optimizer: torch.optim.Optimizer, steps: Sequence[int]) -> int:
+    """Take up the newest kept state; the step it was kept at, 0 when there is none, or a checkpoint before it is gone.
+
+    `steps` are those of the checkpoints of the whole run.
+    """
+    kept = run.file("resume", "safetensors").exists()
+    step = int(run.read_metadata("resume")["step"]) if kept else 0
+    if kept and (missing := _missing(run, [each for each in steps if each <= step])):
+        warnings.warn(f"{missing[0].path} is gone: {run.path} is trained again from the start", stacklevel=2)
+        kept = False
+    if not kept:
+        run.file("resume", "safetensors").unlink(missing_ok=True)
+        run.rewind(-1)  # what a killed call logged at step 0 is logged again
         return 0
-    step = int(run.read_metadata("resume")["step"])
     stored = run.read_tensors("resume")
     checkpoint_of(run, step).load_into(model)
     state: dict[int, dict[str, Tensor]] = {}

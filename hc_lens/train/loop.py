@@ -1,8 +1,8 @@
 """Fine-tuning a classifier on a task: a typed loop that leaves checkpoints, evaluates each, and resumes where it was killed.
 
 The directory is a run (`hc_lens.runs`): weights in `checkpoints/step-000500.safetensors`, the table of each checkpoint in
-`evaluation/`, the loss in `metrics.jsonl`, and, until it has finished, the state of the optimizer and of the dropout at the
-newest checkpoint in `resume.safetensors`.
+`evaluation/`, the loss in `metrics.jsonl`, until it has finished the state of the optimizer and of the dropout at the newest
+checkpoint in `resume.safetensors`, and in the end the model, in transformers format, in `model/`.
 """
 
 import hashlib
@@ -42,6 +42,7 @@ from hc_lens.train.checkpoints import (
     keep_rows,
     name_of,
     resume,
+    whole,
 )
 from hc_lens.train.config import TrainConfig, learning_rate
 
@@ -88,7 +89,7 @@ def finetune(
     with run.locked():
         keep_rows(run, task)
         evaluate = _settled(run, model, evaluate)
-        if run.finished:
+        if whole(run, [0, *config.checkpoint_steps]):
             checkpoint_of(run, config.steps).load_into(model)
         else:
             length = round(float(data.lengths.double().mean()))
@@ -189,7 +190,7 @@ class _Training:
             optimizer = torch.optim.AdamW(
                 self.model.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
             )
-            start = resume(self.run, self.model, optimizer)
+            start = resume(self.run, self.model, optimizer, [0, *config.checkpoint_steps])
             if start == 0:
                 self.run.write_tensors(f"checkpoints/{name_of(0)}", self.model.state_dict())
                 self._evaluate(0)
@@ -200,6 +201,7 @@ class _Training:
                     self._train(optimizer, order[start:end], start, advance)
                     self._keep(optimizer, end)
                     start = end
+        keep_model(self.run, self.model)
         self.run.finish()
         # nothing resumes a finished run, and the optimizer's state is twice the size of the model
         self.run.file("resume", "safetensors").unlink(missing_ok=True)

@@ -29,7 +29,7 @@ from hc_lens.precision import Kind, Precision, require_precision, settled
 from hc_lens.progress import progress
 from hc_lens.runs import Run
 from hc_lens.train import TrainingError
-from hc_lens.train.checkpoints import checkpoint_of, keep, name_of, resume
+from hc_lens.train.checkpoints import checkpoint_of, keep, name_of, resume, whole
 
 TaskRule = Literal["parallelogram", "random"]
 """How the tasks of pre-training are chosen: see `parallelogram_tasks` and `random_tasks`."""
@@ -121,6 +121,11 @@ class Training:
             raise ValueError(f"warmup_steps must be in 0..steps - 1 = {self.steps - 1}, got {self.warmup_steps}")
         require_precision(self.precision)
 
+    @property
+    def checkpoint_steps(self) -> list[int]:
+        """The steps at which weights are kept."""
+        return [*range(0, self.steps, self.checkpoint_every), self.steps]
+
 
 @dataclass(frozen=True)
 class InContextConfig:
@@ -194,9 +199,11 @@ def train_in_context(
     """
     tasks, examples = config.data.tasks(), config.data.examples()
     found = InContextRun(Run.at(directory, "modular-in-context", asdict(config)), config)
+    loop = _Loop(found, tasks, examples, device or torch.device("cpu"), until)
     with found.run.locked():
-        if not found.run.finished:
-            _Loop(found, tasks, examples, device or torch.device("cpu"), until).finish()
+        if not whole(found.run, config.training.checkpoint_steps):
+            loop.finish()
+        loop.evaluate_missing()
     return found
 
 
@@ -224,11 +231,11 @@ class _Loop:
         model = self.found.config.new_model().to(self.device, print_details=False)
         optimizer = adamw(model, config)
         kind = settled(run, config.precision, model, config.batch_size, model.cfg.n_ctx)
-        start = resume(run, model, optimizer)
+        start = resume(run, model, optimizer, config.checkpoint_steps)
         if not run.file("resume", "safetensors").exists():
             self._keep(model, optimizer, 0, time.process_time())
         with progress(f"in-context training from step {start}", config.steps - start) as advance:
-            for end in (*range(0, config.steps, config.checkpoint_every), config.steps):
+            for end in config.checkpoint_steps:
                 if end <= start:
                     continue
                 if self.until is not None and self.until(self.found):
@@ -278,8 +285,13 @@ class _Loop:
             raise TrainingError(f"the loss is not finite at step {bad} of {config.steps}; lower lr ({config.lr})")
         self.found.run.log({"step": done, "loss": float(losses.mean()), "lr": learning_rate(config, done - 1)})
 
-    def _keep(self, model: HookedTransformer, optimizer: torch.optim.Optimizer, step: int, began: float) -> None:
-        """Evaluate, then keep the checkpoint: a kill in between repeats the steps since the last one."""
+    def evaluate_missing(self) -> None:
+        """Evaluate the checkpoints whose tables are gone."""
+        for step in self.found.steps:
+            if not self.found.run.file(f"evaluation/{name_of(step)}", "parquet").exists():
+                self._evaluate(self.found.model(step).to(self.device, print_details=False), step)
+
+    def _evaluate(self, model: HookedTransformer, step: int) -> None:
         config, data = self.found.config.training, self.found.config.data
 
         def table() -> pd.DataFrame:
@@ -287,6 +299,10 @@ class _Loop:
             return found.assign(step=step)
 
         self.found.run.table(f"evaluation/{name_of(step)}", table)
+
+    def _keep(self, model: HookedTransformer, optimizer: torch.optim.Optimizer, step: int, began: float) -> None:
+        """Evaluate, then keep the checkpoint: a kill in between repeats the steps since the last one."""
+        self._evaluate(model, step)
         self.found.run.log({"step": step, "seconds": time.process_time() - began})
         keep(self.found.run, model, optimizer, step)
 
