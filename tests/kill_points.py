@@ -40,6 +40,7 @@ from hc_lens.study import embedded_model, finetune_study
 from hc_lens.sweep import Board, Pool, require_done
 from hc_lens.train import TrainConfig
 from hc_lens.units import Head
+from tests.contents import content_of
 from tests.relations.test_study import CONFIG
 from tests.relations.test_world import SMALL
 from tests.sweeping import LONG, finetuned_source, planned
@@ -127,11 +128,11 @@ LINES = {
 }
 
 
-def bits(root: Path) -> dict[str, bytes]:
+def bits(root: Path) -> dict[str, object]:
     """All that was computed, byte by byte: tensors, tables, and the JSON that holds no times."""
     timed = ("run.json", "finished.json", "seconds.json", "running.json", "failed.json", "finetune/*-seed-*.json")
     files = [file for kind in ("safetensors", "parquet", "json") for file in root.rglob(f"*.{kind}")]
-    return {str(file.relative_to(root)): file.read_bytes() for file in files if not any(file.match(each) for each in timed)}
+    return {str(file.relative_to(root)): content_of(file) for file in files if not any(file.match(each) for each in timed)}
 
 
 def _child(act: Callable[[Path], None], root: Path, own_pids: bool, log: Path) -> None:

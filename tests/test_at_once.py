@@ -10,6 +10,7 @@ import pytest
 
 from hc_lens import stages
 from hc_lens.data import Task, synthetic_nli
+from hc_lens.models import Classifier
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import Run
 from hc_lens.stages import (
@@ -29,6 +30,7 @@ from hc_lens.study import embedded_model
 from hc_lens.units import Head
 
 HEADS = (Head(0, 1), Head(1, 2))
+_MAKING = threading.Lock()
 
 
 @pytest.fixture(scope="module")
@@ -89,22 +91,28 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     return begun
 
 
+def embedded() -> Classifier:
+    """The model, which threads must not make side by side: its first weights are drawn from torch's one random state."""
+    with _MAKING:
+        return embedded_model()
+
+
 def evaluated(directory: Path, task: Task, rows: int = 2) -> pd.DataFrame:
-    return evaluate_into(open_pruned(directory), embedded_model(), task, max_rows=rows)
+    return evaluate_into(open_pruned(directory), embedded(), task, max_rows=rows)
 
 
 def ablated(directory: Path, task: Task, rows: int = 2) -> tuple[pd.DataFrame, pd.DataFrame]:
-    found = ablate_into(open_pruned(directory), embedded_model(), task, {"core": HEADS}, max_rows=rows, controls=2)
+    found = ablate_into(open_pruned(directory), embedded(), task, {"core": HEADS}, max_rows=rows, controls=2)
     return found.effects, found.additivity
 
 
 def interacting(directory: Path, task: Task, rows: int = 2) -> tuple[pd.DataFrame, pd.DataFrame]:
-    found = interactions_into(open_pruned(directory), embedded_model(), task, HEADS, Rows(rows), controls=2)
+    found = interactions_into(open_pruned(directory), embedded(), task, HEADS, Rows(rows), controls=2)
     return found.pairs, found.domains
 
 
 def attended(directory: Path, task: Task, rows: int = 2) -> tuple[pd.DataFrame, ...]:
-    return tuple(attention_into(open_pruned(directory), embedded_model(), task, max_rows=rows))
+    return tuple(attention_into(open_pruned(directory), embedded(), task, max_rows=rows))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +139,7 @@ def test_who_asks_for_other_rows_gets_those(directory: Path, task: Task) -> None
 
 def test_a_report_shows_one_ablation_while_others_are_made(directory: Path, task: Task) -> None:
     pruned = open_pruned(directory)
-    evaluate_into(pruned, embedded_model(), task, max_rows=2)
+    evaluate_into(pruned, embedded(), task, max_rows=2)
     core_into([pruned], k=1, permutations=10)
     ablated(directory, task)
 

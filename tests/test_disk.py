@@ -11,6 +11,7 @@ import pytest
 from hc_lens.cli.runner import run as command
 from hc_lens.stages import attention_into, evaluate_into, open_pruned
 from hc_lens.study import embedded_model
+from tests.contents import content_of
 from tests.test_redo import finetuned, measured, pruned, small, swept
 
 STAGES = (finetuned, pruned, measured, swept)
@@ -46,10 +47,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def computed(root: Path) -> dict[str, bytes]:
-    """Everything that was computed, byte by byte."""
+def computed(root: Path) -> dict[str, object]:
+    """Everything that was computed, to the last bit."""
     files = [file for kind in ("safetensors", "parquet") for file in root.rglob(f"*.{kind}")]
-    return {str(file.relative_to(root)): file.read_bytes() for file in files}
+    return {str(file.relative_to(root)): content_of(file) for file in files}
 
 
 def test_on_a_full_disk_every_step_says_so_and_goes_on_when_there_is_space(finished: Path, tmp_path: Path) -> None:

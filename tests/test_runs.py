@@ -279,7 +279,7 @@ def test_a_computation_that_fails_leaves_nothing(run: Run) -> None:
 
     with pytest.raises(RuntimeError, match="no table"):
         run.table("t", fails)
-    assert {f.name for f in run.path.iterdir()} == {"run.json"}
+    assert {f.name for f in run.path.iterdir()} == {"run.json", ".lock"}
 
 
 @pytest.mark.parametrize("name", ["", "../escape", "/etc/passwd", "a/../b", ".hidden", "a b", "run", "finished"])
@@ -411,7 +411,7 @@ def test_a_real_write_limit_leaves_nothing_half_written(tmp_path: Path) -> None:
     process = python(LIMITED, tmp_path / "run", Path(__file__).parent.parent)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    assert out.strip() == "['metrics.jsonl', 'run.json']"
+    assert out.strip() == "['.lock', 'metrics.jsonl', 'run.json']"
 
 
 def test_an_unwritable_place_is_named(tmp_path: Path) -> None:

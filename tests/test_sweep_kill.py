@@ -172,7 +172,7 @@ def test_workers_end_with_the_process_that_started_them(source: Origin, tmp_path
 
 
 @pytest.mark.slow
-def test_sigterm_ends_the_pool_and_its_workers(source: Source, tmp_path: Path) -> None:
+def test_sigterm_ends_the_pool_and_its_workers(source: Origin, tmp_path: Path) -> None:
     board = planned(source, tmp_path, LONG)
     pool = _FORKS.Process(target=_pool, args=(board.run.path,))
     pool.start()

@@ -99,4 +99,6 @@ def ablate_into(
         return {"additivity": result.super_additivity(seed=seed), "effects": result.table(seed=seed)}
 
     additivity, effects = remembered_tables(pruned.run, ABLATION, options, compute)
+    if not pruned.run.file("singles", "safetensors").exists():  # which the report reads, too
+        singles_into(pruned, model, task, max_rows=max_rows, batch_size=batch_size, precision=precision, seed=seed)
     return AblationTables(effects, additivity)

@@ -20,6 +20,12 @@ def means_spec(
     return {"model": fingerprint(model), "data": data.fingerprint, "rows": rows, "max_length": max_length, "kind": kind}
 
 
+def means_are_kept(directory: Path) -> bool:
+    """Whether the means that were collected into a directory are there."""
+    run = Run.open(directory)
+    return run.file("means", "json").exists() and (run.path / cast(str, run.read_json("means"))).exists()
+
+
 def means_into(
     directory: Path, model: HookedModel, data: Split, *, rows: int | None, max_length: int, kind: AblationKind = "mean"
 ) -> ActivationMeans:
@@ -33,10 +39,8 @@ def means_into(
     """
     run = Run.at(directory, "means", means_spec(model, data, rows=rows, max_length=max_length, kind=kind))
     with run.locked(wait=True):
-        if run.finished and run.file("means", "json").exists():
-            file = run.path / cast(str, run.read_json("means"))
-            if file.exists():
-                return ActivationMeans.load(file)
+        if run.finished and means_are_kept(directory):
+            return ActivationMeans.load(run.path / cast(str, run.read_json("means")))
         shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
         sample = data.take(shuffled[:rows].tolist(), name=f"{data.name} sample")
         means = ActivationMeans.collect(model, sample, kind=kind, max_rows=None, max_length=max_length)

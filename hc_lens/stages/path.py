@@ -19,7 +19,7 @@ from hc_lens.pruning.advice import collapse_told
 from hc_lens.pruning.path import cut_steps, require_grid
 from hc_lens.pruning.trained import TrainedGates
 from hc_lens.runs import Run, RunError
-from hc_lens.stages.outcomes import collapse_of, collapsed_seeds, record_outcome
+from hc_lens.stages.outcomes import asked_seeds, collapse_of, collapsed_seeds, record_outcome
 from hc_lens.stages.seeds import device_name, require_done, train_missing
 from hc_lens.subnetwork import Subnetwork
 
@@ -110,9 +110,9 @@ def prune_path_into(
             for target, subs in cuts.items() if seed not in collapsed else ():
                 subs[seed].save(_file(run, seed, target))
 
-    train_missing(run, model, encoded, means, config, seeds, steps, partial(_done, run), keep, every=every, auto=auto)
-    if _read(run, seeds).subnetworks:
-        means.save(run.path / "subnetworks" / "means")  # they are there, unless somebody deleted them
+    train_missing(run, model, encoded, means, config, seeds, steps, partial(_whole, run), keep, every=every, auto=auto)
+    if any(_file(run, seed, grid[0]).exists() for seed in seeds):
+        means.save(_file(run, seeds[0], grid[0]).parent / "means")  # they are there, unless somebody deleted them
     return _read(run, seeds)
 
 
@@ -141,6 +141,18 @@ def _grid(run: Run) -> list[float]:
 
 
 def _done(run: Run, seed: int) -> bool:
+    """Whether a seed can be read: earlier versions left less beside its subnetworks."""
+    return all(_file(run, seed, target).exists() for target in _grid(run)) or collapse_of(run, seed) is not None
+
+
+def is_whole_path(directory: Path, seeds: Sequence[int]) -> bool:
+    """Whether a rising-target run was asked for these seeds and everything that training them leaves is there."""
+    run = Run.open(directory)
+    return set(seeds) <= set(asked_seeds(run)) and all(_whole(run, seed) for seed in seeds)
+
+
+def _whole(run: Run, seed: int) -> bool:
+    """Whether everything that training a seed leaves is there; what was deleted is made again."""
     if collapse_of(run, seed) is not None:
         return True
     names = {f"history/seed-{seed}": "parquet", f"outcome/seed-{seed}": "json"}

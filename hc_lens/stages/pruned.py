@@ -22,7 +22,7 @@ from hc_lens.pruning import PruneConfig
 from hc_lens.pruning.advice import Ended, collapse_told, warnings_of
 from hc_lens.pruning.trained import TrainedGates
 from hc_lens.runs import Run, RunError
-from hc_lens.stages.outcomes import collapse_of, collapsed_seeds, device_of_seed, kept_outcome, record_outcome
+from hc_lens.stages.outcomes import asked_seeds, collapse_of, collapsed_seeds, device_of_seed, kept_outcome, record_outcome
 from hc_lens.stages.seeds import device_name, require_done, train_missing
 from hc_lens.subnetwork import Subnetwork
 
@@ -116,7 +116,9 @@ def prune_into(
             if seed in cuts:
                 cuts[seed].save(_file(run, seed))
 
-    train_missing(run, model, encoded, means, config, seeds, [last], partial(_done, run), keep, every=every, auto=auto)
+    train_missing(run, model, encoded, means, config, seeds, [last], partial(_whole, run), keep, every=every, auto=auto)
+    if any(_file(run, seed).exists() for seed in seeds):
+        means.save(_file(run, seeds[0]).parent / "means")  # they are there, unless somebody deleted them
     return _read(run, seeds)
 
 
@@ -164,6 +166,18 @@ def _none_from(seed: int, collapsed: Mapping[int, str]) -> Ended:
 
 
 def _done(run: Run, seed: int) -> bool:
+    """Whether a seed can be read: earlier versions left less beside its subnetworks."""
+    return _file(run, seed).exists() or collapse_of(run, seed) is not None
+
+
+def is_whole(directory: Path, seeds: Sequence[int]) -> bool:
+    """Whether a pruning run was asked for these seeds and everything that training them leaves is there."""
+    run = Run.open(directory)
+    return set(seeds) <= set(asked_seeds(run)) and all(_whole(run, seed) for seed in seeds)
+
+
+def _whole(run: Run, seed: int) -> bool:
+    """Whether everything that training a seed leaves is there; what was deleted is made again."""
     if collapse_of(run, seed) is not None:
         return True
     names = {f"history/seed-{seed}": "parquet", f"gates/seed-{seed}": "safetensors", f"outcome/seed-{seed}": "json"}

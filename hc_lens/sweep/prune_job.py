@@ -30,6 +30,9 @@ from hc_lens.stages import (
     prune_path_into,
     pruned_outcome,
 )
+from hc_lens.stages.means import means_are_kept
+from hc_lens.stages.path import is_whole_path
+from hc_lens.stages.pruned import is_whole
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,14 @@ class PruneJob:
         )
 
     def whole(self) -> bool:
-        """Whether its subnetworks and their evaluation are there."""
+        """Whether its means, its subnetworks and their evaluation are there."""
         try:
             self.table()
+            kept = is_whole if self.grid is None else is_whole_path
+            told = all(Run.open(self.directory).file(name, "json").exists() for name in ("origin", "task"))
+            return told and kept(self.directory, self.seeds) and means_are_kept(self.means)
         except ValueError:  # absent or damaged: doing it again says which
             return False
-        return True
 
     def result(self) -> Pruned | PrunedPath:
         """What the job has left: its own seeds of the pruning run.

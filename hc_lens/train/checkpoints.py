@@ -94,8 +94,9 @@ def keep_model(run: Run, model: HookedRootModule) -> None:
         kept = origin.model == run.path / "model" and (run.path / "model" / "config.json").is_file()
     except RunError:
         kept = False
-    if not kept:
+    if not kept and (run.path / "model" / "config.json").is_file():
         model.save_pretrained(run.path / "model")
+    run.directory("model", "config.json", model.save_pretrained)
     Origin.at(run.path / "model", run.path / "task", finetuned=run.path).store(run)
 
 
