@@ -46,9 +46,3 @@ def growth(call: Callable[[], object], warm: int, times: int) -> float:
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_hundred_calls_do_not_grow(kind: str) -> None:
     assert growth(calls()[kind], warm=40, times=160) < 20_000, "3 MB over all of them"
-
-
-def test_a_few_calls_hardly_grow() -> None:
-    """One weight matrix of the model kept at each call would be 50 kB; its activations, more."""
-    for kind, call in calls().items():
-        assert growth(call, warm=5, times=12) < 400_000, kind
