@@ -72,7 +72,7 @@ def nothing(root: Path) -> None:
 def save(root: Path) -> None:
     """A few steps of fine-tuning, then its model saved again and again: most moments lie in a save."""
     task, model = small(), embedded_model()
-    train = TrainConfig(steps=2, batch_size=8, warmup_steps=1, max_length=32, checkpoint_every=2)
+    train = TrainConfig(steps=2, batch_size=8, warmup_steps=1, max_length=32, checkpoint_every=2, precision="fp32")
     finetune_study(model, task, train, root, rows=2, precision="fp32")
     for _ in range(30):
         model.save_pretrained(root / "finetune" / "model")
@@ -81,7 +81,7 @@ def save(root: Path) -> None:
 def pruned(root: Path) -> None:
     task, model = small(), embedded_model()
     means = means_into(root / "means", model, task.train, rows=20, max_length=32)
-    config = replace(PruneConfig.desk(0.5, steps=4), batch_size=4, gate_std=2.0, max_length=32)
+    config = replace(PruneConfig.desk(0.5, steps=4), batch_size=4, gate_std=2.0, max_length=32, precision="fp32")
     prune_into(root / "pruned", model, task.train, means, config, [42, 43, 44])
 
 

@@ -16,7 +16,7 @@ from hc_lens.train import TrainConfig
 def pruning(sparsity: float, steps: int) -> PruneConfig:
     """A short recipe; its wide initial gates give every seed a mask of its own, whatever a few steps do to them."""
     short = PruneConfig.desk(sparsity, steps=steps)
-    return replace(short, batch_size=4, gate_std=2.0, lr_multipliers=0.1, max_length=32)
+    return replace(short, batch_size=4, gate_std=2.0, lr_multipliers=0.1, max_length=32, precision="fp32")
 
 
 PRUNING = (pruning(0.5, 4), pruning(0.7, 3))
@@ -33,7 +33,7 @@ def small_task() -> Task:
 def finetuned_source(root: Path) -> Origin:
     """The embedded model after a few steps of fine-tuning, at its last checkpoint."""
     task = small_task()
-    train = TrainConfig(steps=4, batch_size=8, warmup_steps=1, max_length=32, checkpoint_every=2)
+    train = TrainConfig(steps=4, batch_size=8, warmup_steps=1, max_length=32, checkpoint_every=2, precision="fp32")
     directory = finetune_study(embedded_model(), task, train, root, rows=4, precision="fp32")
     return Origin.at(directory / "model", directory / "task", chosen_checkpoints(directory)[-1])
 

@@ -34,7 +34,7 @@ from hc_lens.train import TrainConfig
 from hc_lens.units import Head
 from tests.contents import contents
 
-_PRUNE = replace(PruneConfig.desk(0.5, steps=4), batch_size=4, gate_std=2.0, max_length=32, memory_gib=1e-6)
+_PRUNE = replace(PruneConfig.desk(0.5, steps=4), batch_size=4, gate_std=2.0, max_length=32, memory_gib=1e-6, precision="fp32")
 """Every seed is trained by itself: one that is trained again has the same bits."""
 _HEADS = (Head(0, 1), Head(1, 2))
 
@@ -44,7 +44,7 @@ def small() -> Task:
 
 
 def finetuned(root: Path) -> None:
-    train = TrainConfig(steps=4, batch_size=8, warmup_steps=1, max_length=32, checkpoint_every=2)
+    train = TrainConfig(steps=4, batch_size=8, warmup_steps=1, max_length=32, checkpoint_every=2, precision="fp32")
     finetune_study(embedded_model(), small(), train, root, rows=2, precision="fp32")
 
 

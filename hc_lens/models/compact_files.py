@@ -12,7 +12,7 @@ from transformers import AutoConfig, PretrainedConfig
 from hc_lens.atomic import read_json, read_tensors, write_json, write_tensors
 from hc_lens.models.classifier import Classifier, Remains
 from hc_lens.models.compact import skeleton
-from hc_lens.models.export import config_of, model_directory
+from hc_lens.models.export import config_of, model_directory, save_tokenizer
 from hc_lens.models.families import architecture_of
 from hc_lens.models.fingerprint import fingerprint
 from hc_lens.models.labels import label_names
@@ -39,7 +39,7 @@ def save_compact(model: Classifier, directory: Path) -> Path:
         weights = {name: tensor for name, tensor in model.state_dict().items() if name not in constants}
         write_tensors(temporary / _WEIGHTS, weights)
         if model.tokenizer is not None:
-            model.tokenizer.save_pretrained(temporary)
+            save_tokenizer(model.tokenizer, temporary)
         record = {
             "format": _FORMAT,
             "units": sorted(map(str, model.remains.units)),

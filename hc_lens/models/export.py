@@ -5,7 +5,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from transformers import PretrainedConfig
+from tokenizers import Tokenizer
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from hc_lens.atomic import atomic_directory, write_tensors
 from hc_lens.models.classifier import Classifier
@@ -32,8 +33,17 @@ def save_pretrained(model: Classifier, directory: Path) -> Path:
         weights = to_transformers(model.architecture.entries(config), model.state_dict())
         write_tensors(temporary / "model.safetensors", weights, {"format": "pt"})
         if model.tokenizer is not None:
-            model.tokenizer.save_pretrained(temporary)
+            save_tokenizer(model.tokenizer, temporary)
     return directory
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:
+    """Write a tokenizer's files, without the truncation and padding of its latest call, which decide nothing of the next."""
+    backend: Tokenizer | None = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        backend.no_truncation()
+        backend.no_padding()
+    tokenizer.save_pretrained(directory)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from typing_extensions import override
 from hc_lens.atomic import write_tensors
 from hc_lens.models.architecture import Architecture
 from hc_lens.models.classifier import DecoderClassifier, deprecation_expected, right_padding, zero_all_but
-from hc_lens.models.export import model_directory
+from hc_lens.models.export import model_directory, save_tokenizer
 from hc_lens.models.families import architecture_of
 from hc_lens.models.finite import require_finite
 from hc_lens.models.gguf import gguf_source, gguf_tokenizer, require_readable
@@ -107,7 +107,7 @@ class LanguageModel(HookedTransformer):
                 del weights[_UNEMBEDDING]
             config.save_pretrained(temporary)
             write_tensors(temporary / "model.safetensors", weights, {"format": "pt"})
-            self.tokenizer.save_pretrained(temporary)
+            save_tokenizer(self.tokenizer, temporary)
         return directory
 
     @override

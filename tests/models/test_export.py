@@ -6,7 +6,9 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
+from hc_lens.data import encode, synthetic_nli
 from hc_lens.models import export, fingerprint, load_model
+from hc_lens.study import embedded_model
 from tests.models.tiny import FAMILIES, batch, reference_logits, tokenizer, transformers_model
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -82,3 +84,11 @@ def test_a_full_disk_leaves_the_earlier_model(tmp_path: Path, monkeypatch: pytes
         model.save_pretrained(tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert fingerprint(load_model(tmp_path / "model")) == before
+
+
+def test_what_a_tokenizer_was_last_used_for_is_not_written(tmp_path: Path) -> None:
+    """Encoding leaves the length that it cut at in the tokenizer; a model that is saved before and after has the same files."""
+    model = embedded_model()
+    before = (model.save_pretrained(tmp_path / "before") / "tokenizer.json").read_bytes()
+    encode(synthetic_nli(n_train=4, n_id=2, n_ood_per_case=1).train, model.tokenizer, 16)
+    assert (model.save_pretrained(tmp_path / "after") / "tokenizer.json").read_bytes() == before
