@@ -1,9 +1,15 @@
-"""How fast this machine multiplies matrices in bfloat16 beside float32: measured when asked, once per process and shape."""
+"""What this machine can do: how fast it multiplies matrices in bfloat16 beside float32, and how much memory it has.
 
+Speed is measured when asked, once per process and shape.
+"""
+
+import math
+import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -50,6 +56,19 @@ class Products(NamedTuple):
         tokens = max(_FEWEST_TOKENS, _MOST // (3 * narrow.weights))
         length = min(self.length, tokens)
         return narrow._replace(rows=max(1, min(self.rows, tokens // length)), length=length)
+
+
+def memory_gib(device: torch.device) -> float:
+    """All the memory of a device, used or not; of the CPU's, what a container may use. Infinite where that cannot be told."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory / 2**30
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+    limit = Path("/sys/fs/cgroup/memory.max")
+    allowed = limit.read_text(encoding="ascii").strip() if limit.is_file() else "max"
+    return min(physical, int(allowed) if allowed.isdecimal() else physical) / 2**30
 
 
 @cache

@@ -68,6 +68,11 @@ def choose(products: "Callable[[], Products]", device: "torch.device") -> Resolv
     return Resolved("bf16" if speedup >= FASTER else "fp32", float(f"{speedup:.3g}"), device.type)
 
 
+def choose_for(model: "nn.Module", rows: int = 32, length: int = 32) -> Resolved:
+    """What `auto` comes to for a hooked model where it is, for batches of so many rows of so many tokens."""
+    return choose(lambda: products_of(model, rows, length), _device_of(model))
+
+
 def resolve(asked: Precision, model: "nn.Module", rows: int = 32, length: int = 32) -> Kind:
     """The precision to compute in, for batches of so many rows of so many tokens.
 
@@ -75,7 +80,7 @@ def resolve(asked: Precision, model: "nn.Module", rows: int = 32, length: int = 
     """
     if asked == "fp32":
         return "fp32"
-    found = choose(lambda: products_of(model, rows, length), _device_of(model))
+    found = choose_for(model, rows, length)
     if asked == "auto":
         return found.precision
     _warn_of_slow_bf16(found)
@@ -93,7 +98,7 @@ def settled(
     if asked != "auto":
         return resolve(asked, model, rows, length)
     if (kept := settled_in(run)) is None:
-        kept = settle(run, lambda: given or choose(lambda: products_of(model, rows, length), _device_of(model)))
+        kept = settle(run, lambda: given or choose_for(model, rows, length))
     if kept.precision == "bf16":
         resolve("bf16", model, rows, length)  # decided elsewhere, it may be slow here
     return kept.precision

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from hc_lens import machine, precision
+from hc_lens.cli import main
 from hc_lens.data import Task, synthetic_nli
 from hc_lens.machine import Products, weights_as_fused
 from hc_lens.means import ActivationMeans
@@ -189,6 +190,18 @@ def test_a_sweep_decides_once_for_all_its_jobs(tmp_path: Path, speedup: dict[str
     work(board.run.path, 1, device=torch.device("cpu"))
     assert {state.state for state in board.states()} == {"done"}
     assert [settled_in(Run.open(job.directory)) for job in jobs] == [decided, decided]
+
+
+COMPUTING = """demo finetune prune evaluate ablate attention sweep-sparsity sweep effective-size emergence
+relations-probe relations-finetune relations-study modular-icl"""
+
+
+@pytest.mark.parametrize("command", COMPUTING.split())
+def test_every_command_that_computes_has_precision(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    group, _, question = command.partition("-")
+    words = [group, question] if group in ("relations", "modular") else [command]
+    main([*words, "--help"])
+    assert "--precision" in capsys.readouterr().out
 
 
 def test_another_spelling_is_refused() -> None:

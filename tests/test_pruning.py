@@ -13,6 +13,7 @@ from transformers import BertConfig
 from hc_lens.data.batches import Encoded
 from hc_lens.gates import HardConcrete, gate_edits
 from hc_lens.hooks import captured, hooked, mlp_point
+from hc_lens.machine import memory_gib
 from hc_lens.means import ActivationMeans, MeansError
 from hc_lens.models import fused, new_model
 from hc_lens.pruning import PruneConfig, PruneError, prune, prune_path
@@ -89,6 +90,15 @@ def test_memory_budget_decides_how_many_runs_share_a_forward_pass(setting):
         budget = dataclasses.replace(SHORT, memory_gib=(runs + 0.5) * one_run / 2**30)
         assert runs_together(model, data, budget) == runs
     assert runs_together(model, data, dataclasses.replace(SHORT, memory_gib=1e-9)) == 1
+
+
+def test_no_budget_is_more_than_half_of_what_the_device_has(setting, monkeypatch):
+    model, data, _ = setting
+    wide = dataclasses.replace(SHORT, memory_gib=1e6)
+    most = runs_together(model, data, wide)
+    assert most == runs_together(model, data, dataclasses.replace(wide, memory_gib=memory_gib(torch.device("cpu")) / 2))
+    monkeypatch.setattr("hc_lens.machine.memory_gib", lambda device: 1e-9)
+    assert runs_together(model, data, wide) == 1 < most
 
 
 def test_runs_have_rows_of_their_own_but_long_batches_at_the_same_steps():

@@ -23,6 +23,7 @@ from hc_lens.data.tokenise import PairTokenizer
 from hc_lens.data.words import Extra, Matching, align_words
 from hc_lens.forward import device_of, inference, length_limit, run_batch, shape_of
 from hc_lens.hooks import Edit, HookedModel, HookFunction, captured, hooked, pattern_point
+from hc_lens.precision import Kind, Precision, resolve
 from hc_lens.progress import Advance, progress
 
 
@@ -39,12 +40,13 @@ def attention_scores(
     include: Collection[Extra] = (),
     shuffle: bool = True,
     edits: Sequence[Edit] = (),
+    precision: Precision = "fp32",
 ) -> AttentionScores:
     """Measure what every head attends to (The Heuristic Core, Figure 9): see `hc_lens.analysis.targets.Relation`.
 
     A query is a word: its tokens' attention is averaged, that to the pieces of a target summed. With `words="token"` every
     token is a word of its own. Punctuation and special tokens ask nothing unless `include` names them. Attention is read after
-    the softmax, in eval mode and fp32; sums per pair are all that is kept.
+    the softmax, in eval mode; sums per pair are all that is kept. `precision` is that of the model's products.
 
     `cases` and `max_rows` limit the rows of each case, which `seed` draws, as it draws the shuffled pairs (`shuffle=False`
     saves their pass). `edits` are in place meanwhile: those of a subnetwork, say.
@@ -60,9 +62,10 @@ def attention_scores(
     chosen = _cases(data, cases)
     pairs = PairTokenizer.of(tokenizer_of(model), length_limit(model, max_length))
     splits = [split.take(some_rows(len(split), max_rows, seed)) for split, _ in chosen.values()]
+    kind = resolve(precision, model, batch_size)
     with inference(model), progress("reading attention", (1 + shuffle) * sum(map(len, splits))) as advance:
         causal = is_causal(model, pairs)
-        read = _Reader(model, pairs, batch_size, words, frozenset(include), tuple(edits), causal, advance)
+        read = _Reader(model, pairs, batch_size, words, frozenset(include), tuple(edits), causal, kind, advance)
         parts: list[tuple[PairAttention, PairAttention | None]] = []
         for split, (case, (_, group)) in zip(splits, chosen.items(), strict=True):
             other = _shuffled(split, seed) if shuffle and len(split) > 1 else None
@@ -133,6 +136,7 @@ class _Reader:
     include: frozenset[Extra]
     edits: tuple[Edit, ...]
     causal: bool
+    precision: Kind
     advance: Advance
 
     def __call__(self, split: Split, case: str, group: str) -> PairAttention:
@@ -161,13 +165,16 @@ class _Reader:
 
         def reader(layer: int) -> HookFunction:
             def hook(pattern: Float[Tensor, "batch head query key"], hook: object) -> Tensor:
-                sums[layer] = pattern.float().flatten(2) @ flat
+                with torch.autocast(device.type, enabled=False):
+                    sums[layer] = pattern.float().flatten(2) @ flat
                 return pattern
 
             return hook
 
         layers = range(shape_of(self.model).n_layers)
-        with hooked(self.model, [*self.edits, *(Edit(pattern_point(layer), reader(layer)) for layer in layers)]):
+        # blocks whose pattern is listened to compute it step by step, not fused: their low precision is autocast's
+        low = torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bf16")
+        with low, hooked(self.model, [*self.edits, *(Edit(pattern_point(layer), reader(layer)) for layer in layers)]):
             run_batch(self.model, batch.to(device))
         found = torch.stack([sums[layer] for layer in layers], dim=1).cpu()
         if not found.isfinite().all():

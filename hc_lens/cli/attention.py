@@ -16,6 +16,7 @@ from hc_lens.cli.origin import model_and_task
 from hc_lens.data import Task
 from hc_lens.data.words import Matching
 from hc_lens.figures import PROFILES, attention_dots, attention_map, head_profiles
+from hc_lens.precision import Precision
 from hc_lens.report import Article, Section, text_table, write_article
 from hc_lens.stages import AttentionTables, Pruned, attention_into, open_pruned
 from hc_lens.units import Head
@@ -43,6 +44,8 @@ class Arguments:
     """Draws the rows where --max-rows limits them, the shuffled pairs, and the bootstrap of the intervals."""
     batch_size: Count = 32
     """Pairs in one forward pass."""
+    precision: Precision = "fp32"
+    """Of the model's products: fp32, bf16, or auto, whichever is faster where it is first asked for in RUN."""
     common: tyro.conf.OmitArgPrefixes[Computing] = field(default_factory=Computing)
 
 
@@ -64,6 +67,7 @@ def main(words: Sequence[str]) -> None:
         max_rows=args.max_rows,
         words=args.words,
         batch_size=args.batch_size,
+        precision=args.precision,
         seed=args.seed,
     )
     output.keep(tables.scores, args.common.out, "attention")

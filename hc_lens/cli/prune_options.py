@@ -53,8 +53,8 @@ class PruneOptions:
     """Sparsity in the Lagrangian: in closed form, or of the draw."""
     prune_discretisation: Annotated[Literal["top_k", "two_stage"] | None, _also(aliases=["--discretisation"])] = None
     """How gates are cut to a mask."""
-    prune_precision: Precision | None = None
-    """Of the model's forward and backward."""
+    prune_precision: Annotated[Precision | None, _also(aliases=["--precision"])] = None
+    """Of the model's forward and backward in pruning: auto, whichever is faster here, fp32 or bf16. Evaluation is in fp32."""
     prune_memory_gib: Annotated[float | None, _also(aliases=["--memory-gib"])] = None
     """Activation memory that decides how many runs share a forward pass."""
     prune_init_seed: Annotated[int | None, _also(aliases=["--init-seed"])] = None

@@ -12,6 +12,7 @@ from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, open_model, open_run
 from hc_lens.models.language import LanguageModel
+from hc_lens.precision import Kind, Precision, settled
 from hc_lens.relations.figures import layer_profile
 from hc_lens.relations.finetune import OPAQUE
 from hc_lens.relations.probe import ProbeConfig, control_task, readability
@@ -49,6 +50,8 @@ class Arguments:
     """How often the answers are shuffled."""
     batch_size: Count = 64
     """Prompts that go through the model at once."""
+    precision: Precision = "fp32"
+    """Of the model's products: fp32, bf16, or auto for whichever is faster here. Probes are in fp32."""
     common: tyro.conf.OmitArgPrefixes[Common] = field(default_factory=Common)
 
 
@@ -64,13 +67,15 @@ def main(words: Sequence[str]) -> None:
         "at": args.at,
         "draws": args.control_draws,
         "probe": asdict(config),
+        **({} if args.precision == "fp32" else {"precision": args.precision}),  # runs of earlier versions are in fp32
     }
     run = open_run(args.common, "relations-probe", model, relations, settings)
     found: list[pd.DataFrame] = []
     with run.locked():
+        kind = settled(run, args.precision, model, args.batch_size)
         for number, relation in enumerate(relations):
             name = f"relations/{number}"
-            found.append(run.table(name, lambda relation=relation: by_layer(model, relation, config, args)))
+            found.append(run.table(name, lambda relation=relation: by_layer(model, relation, config, args, kind)))
             output.say(f"{relation.name}: held-out accuracy {at_chosen(found[-1])['held_out'].item():.3f}")
     profile = pd.concat(found, ignore_index=True)
     table = at_chosen(profile)
@@ -87,11 +92,13 @@ def main(words: Sequence[str]) -> None:
     output.headline(run.path, headline(table))
 
 
-def by_layer(model: LanguageModel, relation: Relation, config: ProbeConfig, args: Arguments) -> pd.DataFrame:
+def by_layer(
+    model: LanguageModel, relation: Relation, config: ProbeConfig, args: Arguments, precision: Kind = "fp32"
+) -> pd.DataFrame:
     """A row for every layer: accuracies, and what is known of the relation as a whole."""
     split = split_facts(relation, args.choice.train_share, args.seed)
     prompts = encode_prompts(model, relation, args.prompt)
-    resid = representations(model, prompts, args.at, args.batch_size).resid
+    resid = representations(model, prompts, args.at, args.batch_size, precision).resid
     found = readability(resid, relation.codes, split, config)
     control = control_task(resid, relation.codes, split, config, found, draws=args.control_draws)
     layers = range(len(found.inner))

@@ -17,7 +17,8 @@ TOKENS_TOGETHER = 1024
 """So many tokens share a forward pass under several sets of edits; a larger batch goes through each set by itself.
 
 Measured on one core: with the embedded model (width 128) 16 rows of 17 tokens take a third less time per set four together than
-alone, 64 rows the same or more, since activations then leave the cache. At BERT-base's width nothing is gained either way.
+alone, 64 rows the same or more, since activations then leave the cache. At BERT-base's width nothing is gained either way. So
+on another machine a third of the time is at stake at most; it is a fixed number because the last bits depend on it.
 """
 
 

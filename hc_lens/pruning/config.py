@@ -29,7 +29,8 @@ class PruneConfig:
         discretisation: "top_k" (hits the target exactly) or "two_stage" (the paper's n0 and tau).
         precision: of the model's forward and backward; gates, loss and Lagrangian are always fp32. "auto": whichever is
             faster on the machine where a run begins.
-        memory_gib: estimated activation memory that decides how many runs share a forward pass; one always runs.
+        memory_gib: estimated activation memory that decides how many runs share a forward pass, at most half of
+            what the device has; one always runs.
         init_seed, noise_seed, order_seed: fix one stream of randomness over all runs, to tell which one makes subnetworks
             differ; None derives the stream from the run's own seed.
     """

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from hc_lens import machine
 from hc_lens.data.batches import Batch, Encoded, move, shuffled_rows
 from hc_lens.forward import device_of, dtype_of, mode, run_batch, shape_of
 from hc_lens.gates import HardConcrete, gate_edits, undecided
@@ -67,14 +68,16 @@ def data_order(encoded: Encoded, config: PruneConfig, seed: int) -> Int[Tensor, 
 def runs_together(model: HookedModel, encoded: Encoded, config: PruneConfig) -> int:
     """How many runs share a forward pass: as many as `config.memory_gib` holds the activations of, at least one.
 
-    An estimate from above: about 20 fp32 values are kept for the backward pass per token, layer and unit of width. With dropout
-    on, runs do not share one: dropout is drawn for a whole batch, so that a run's draws would depend on the others.
+    An estimate from above: about 20 fp32 values are kept for the backward pass per token, layer and unit of width. Whatever
+    `memory_gib` says, half of what the device has is the most. With dropout on, runs do not share one: dropout is drawn for a
+    whole batch, so that a run's draws would depend on the others.
     """
     if config.dropout:
         return 1
     width = shape_of(model).n_layers * shape_of(model).d_model
     tokens = config.batch_size * min(config.max_length, int(encoded.lengths.max()))
-    return max(1, int(config.memory_gib * 2**30 / (80 * tokens * width)))
+    budget = min(config.memory_gib, machine.memory_gib(device_of(model)) / 2)
+    return max(1, int(budget * 2**30 / (80 * tokens * width)))
 
 
 class GateTraining:

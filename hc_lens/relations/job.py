@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import cast
@@ -11,9 +11,10 @@ import torch
 
 from hc_lens.models import LanguageModel, load_language_model
 from hc_lens.models.fingerprint import fingerprint
+from hc_lens.precision import Resolved, choose_for, settle
 from hc_lens.relations.measured import Measured, RelationConfig, measure_into, open_measured, relation_of, relation_spec
 from hc_lens.relations.relation import Relation
-from hc_lens.runs import RunError
+from hc_lens.runs import Run, RunError
 from hc_lens.sweep import Pool, run_jobs
 
 
@@ -59,12 +60,16 @@ def _loaded(source: str, gguf_file: str | None, device: torch.device) -> Languag
 
 @dataclass(frozen=True)
 class RelationJob:
-    """Measure one relation on one model, in a run directory under `root`."""
+    """Measure one relation on one model, in a run directory under `root`.
+
+    `sweep` is the directory of the sweep, which decides once for all its jobs what precision "auto" comes to.
+    """
 
     root: Path
     model: ModelSource
     relation: Relation
     config: RelationConfig
+    sweep: Path | None = field(default=None, compare=False)
 
     @property
     def title(self) -> str:
@@ -77,7 +82,8 @@ class RelationJob:
         Raises:
             Exception: as `measure_into`.
         """
-        measure_into(self.root, self.model.load(device), self.relation, self.config)
+        model = self.model.load(device)
+        measure_into(self.root, model, self.relation, self.config, auto=self._auto(model))
 
     def whole(self) -> bool:
         """Whether everything that was measured is there."""
@@ -95,6 +101,12 @@ class RelationJob:
         """
         return open_measured(self.root, relation_spec(self.model.fingerprint, self.relation, self.config))
 
+    def _auto(self, model: LanguageModel) -> Resolved | None:
+        """What precision "auto" comes to in the sweep: decided by the job that first needs it."""
+        if self.sweep is None or self.config.finetune.precision != "auto":
+            return None
+        return settle(Run.open(self.sweep), lambda: choose_for(model, self.config.finetune.batch_size))
+
     def spec(self, base: Path) -> dict[str, object]:
         """The job as JSON, with `root` relative to `base`."""
         place = {"root": os.path.relpath(self.root, base), "source": self.model.source, "gguf_file": self.model.gguf_file}
@@ -109,6 +121,7 @@ class RelationJob:
             ModelSource(source, gguf_file, cast(str, spec["model"])),
             relation_of(cast("dict[str, object]", spec["relation"])),
             RelationConfig.from_dict(cast("dict[str, object]", spec["config"])),
+            base,
         )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hc_lens.models.fingerprint import fingerprint
 from hc_lens.models.language import LanguageModel
-from hc_lens.precision import settled
+from hc_lens.precision import Resolved, settle, settled
 from hc_lens.relations.finetune import OPAQUE, FinetuneConfig, finetune_relation
 from hc_lens.relations.fits import Fit, affine_map, logistic, nearest_mean
 from hc_lens.relations.labels import LabelMap, assign_labels
@@ -215,8 +215,12 @@ def open_measured(root: Path, spec: dict[str, object]) -> Measured:
     return measured
 
 
-def measure_into(root: Path, model: LanguageModel, relation: Relation, config: RelationConfig) -> Measured:
+def measure_into(
+    root: Path, model: LanguageModel, relation: Relation, config: RelationConfig, *, auto: Resolved | None = None
+) -> Measured:
     """Probe, recall and fine-tune on one relation: whatever of it is not there yet.
+
+    `auto` is what precision "auto" comes to where the run has not decided yet: by default what is faster here.
 
     Raises:
         BusyError: if another process measures it.
@@ -231,6 +235,8 @@ def measure_into(root: Path, model: LanguageModel, relation: Relation, config: R
     if measured.whole:
         return measured
     with run.locked():
+        if auto is not None:
+            settle(run, lambda: auto)
         resid = run.tensors("states", lambda: {"resid": representations(model, prompts, config.at).resid})["resid"]
         for seed, split in splits.items():
             _probe_into(run, model, resid, relation, split, config, seed)

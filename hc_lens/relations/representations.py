@@ -12,6 +12,7 @@ from transformer_lens.hook_points import HookPoint
 from hc_lens.forward import device_of, inference
 from hc_lens.hooks import Edit, hooked
 from hc_lens.models.language import LanguageModel
+from hc_lens.precision import Precision
 from hc_lens.relations.prompts import Prompts
 
 Place = Literal["subject", "prompt"]
@@ -32,10 +33,17 @@ class Representations:
     resid: Float[Tensor, "layer fact d_model"]
 
 
-def representations(model: LanguageModel, prompts: Prompts, at: Place = "subject", batch_size: int = 64) -> Representations:
+def representations(
+    model: LanguageModel,
+    prompts: Prompts,
+    at: Place = "subject",
+    batch_size: int = 64,
+    precision: Precision = "fp32",
+) -> Representations:
     """The residual stream at the subjects' last token (or the prompts'), without gradients (step 4 of the protocol).
 
     Prompts of similar length share a batch; what comes after the token is left out, as causal attention does not see it.
+    `precision` is that of matrix products and attention.
 
     Raises:
         ValueError: for a batch_size below 1.
@@ -45,7 +53,7 @@ def representations(model: LanguageModel, prompts: Prompts, at: Place = "subject
     places = prompts.subject_last if at == "subject" else prompts.last
     n_layers, device = model.cfg.n_layers, device_of(model)
     resid = torch.empty(n_layers + 1, len(prompts), model.cfg.d_model)
-    with inference(model):
+    with inference(model, precision):
         for rows in places.argsort(stable=True).split(batch_size):
             ids = prompts.ids[rows, : int(places[rows].max()) + 1].to(device)
             seen: list[Tensor] = []

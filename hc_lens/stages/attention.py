@@ -10,6 +10,7 @@ from hc_lens.data.task import Task
 from hc_lens.data.words import Matching
 from hc_lens.limits import require_at_least_one
 from hc_lens.models import Classifier
+from hc_lens.precision import Precision, settled
 from hc_lens.stages.kept import remembered_tables
 from hc_lens.stages.pruned import Pruned
 
@@ -31,23 +32,26 @@ def attention_into(
     max_rows: int | None,
     words: Matching = "word",
     batch_size: int = 32,
+    precision: Precision = "fp32",
     seed: int = 0,
 ) -> AttentionTables:
     """What every head of the full model attends to; kept as `attention`, `attention_groups` and `profiles` tables.
 
-    `seed` draws the rows where `max_rows` limits them, the shuffled pairs, and the bootstrap.
+    `seed` draws the rows where `max_rows` limits them, the shuffled pairs, and the bootstrap. `precision` is that of products.
 
     Raises:
         HookError, KeyError, TypeError, ValueError: as `attention_scores`.
     """
     require_at_least_one("max_rows", max_rows)
     require_at_least_one("batch_size", batch_size)
+    kind = settled(pruned.run, precision, model, batch_size)
     options = {
         "task": task.fingerprint,
         "cases": None if cases is None else list(cases),
         "max_rows": max_rows,
         "words": words,
         "seed": seed,
+        **({} if kind == "fp32" else {"precision": kind}),  # tables of earlier versions are in fp32
     }
 
     def compute() -> dict[str, pd.DataFrame]:
@@ -60,6 +64,7 @@ def attention_into(
             batch_size=batch_size,
             seed=seed,
             words=words,
+            precision=kind,
         )
         return {
             "attention": found.table(seed=seed),

@@ -296,6 +296,13 @@ def test_the_profile_rule() -> None:
         profile_table(pd.concat([table, table.assign(case="d")]))
 
 
+def test_in_bfloat16_attention_is_as_near_as_bfloat16_is() -> None:
+    model = bert()
+    full, low = (attention_scores(model, PAIRS, precision=kind, shuffle=False).table()["score"] for kind in ("fp32", "bf16"))
+    assert not low.equals(full), "products were in bfloat16"
+    np.testing.assert_allclose(low, full, atol=0.02)
+
+
 def test_the_model_is_left_as_it_was() -> None:
     model = bert().train()
     before = {name: len(point.fwd_hooks) for name, point in model.hook_dict.items()}

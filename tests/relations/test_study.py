@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from hc_lens.models import LanguageModel
+from hc_lens.precision import Resolved, settle, settled_in
 from hc_lens.pruning import PruneConfig
 from hc_lens.relations import measured as measuring
 from hc_lens.relations.facts import fact_states
@@ -26,7 +27,8 @@ from hc_lens.relations.scores import above_chance, majority_rate
 from hc_lens.relations.study import error_table, fact_table, generalization_table, profile_table, relation_table
 from hc_lens.relations.world import Planted, planted_world
 from hc_lens.runs import Run, RunError
-from hc_lens.sweep import Pool, SweepError
+from hc_lens.sweep import Board, Pool, SweepError
+from hc_lens.sweep.worker import work
 from tests.relations.test_world import SMALL
 
 CONFIG = RelationConfig(
@@ -141,6 +143,31 @@ def test_workers_measure_relations_as_one_process_does(
     assert [each.run.digest for each in apart] == [each.run.digest for each in found[:2]]
     for mine, theirs in zip(apart, found, strict=False):
         torch.testing.assert_close(mine.probed(0).found.scores, theirs.probed(0).found.scores)
+
+
+def test_a_sweep_of_relations_decides_once_what_auto_precision_is(
+    world: Planted, source: ModelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuning = FinetuneConfig(lr=1e-3, max_epochs=1, precision="auto")
+    short = replace(CONFIG, seeds=(0,), others=(), finetune=tuning)
+    made = [RelationJob(tmp_path / "relations", source, relation, short) for relation in world.relations[:2]]
+    board = Board.create(tmp_path / "sweep", {"relations": 2}, made)
+    decided = Resolved("bf16", 3.0, "cpu")
+    settle(board.run, lambda: decided)  # by the machine that was first
+    monkeypatch.setattr("hc_lens.machine.bf16_speedup", lambda products: 0.9)
+    work(board.run.path, 1, device=torch.device("cpu"))
+    assert {state.state for state in board.states()} == {"done"}
+    assert [settled_in(job.result().run) for job in made] == [decided, decided]
+
+
+def test_in_bfloat16_states_are_as_near_as_bfloat16_is(world: Planted) -> None:
+    model = world.model()
+    prompts = encode_prompts(model, world.relations[0], CONFIG.template)
+    full, low = (representations(model, prompts, precision=kind).resid for kind in ("fp32", "bf16"))
+    assert low.dtype == torch.float32
+    assert torch.equal(low[0], full[0]), "the embedding is no product"
+    assert not torch.equal(low[1:], full[1:])
+    torch.testing.assert_close(low, full, atol=0.05, rtol=0.05)
 
 
 def test_a_job_comes_back_from_its_description(world: Planted, source: ModelSource, tmp_path: Path) -> None:
