@@ -1,5 +1,8 @@
 """What is no input of a model, and weights that are no numbers, are named wherever computing starts."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +14,9 @@ from hc_lens.forward import inputs_of
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate, predict
-from hc_lens.models import load_model
+from hc_lens.models import Classifier, fingerprint, load_model
 from hc_lens.pruning import PruneConfig, prune
+from hc_lens.train import TrainConfig, finetune
 from tests.models.tiny import batch, tokenizer, transformers_model
 
 
@@ -58,19 +62,48 @@ def test_a_model_on_the_meta_device_cannot_be_run() -> None:
     for meta in (language_model("meta"), load_model(hf_model=transformers_model("bert")).to("meta")):
         with pytest.raises(ValueError, match="device 'meta' holds shapes and no values"):
             predict(meta, torch.tensor([[5, 6]]))
+        with pytest.raises(
+            ValueError, match=f"{type(meta).__name__} is on the meta device, where .* has a shape and no values"
+        ):
+            ActivationMeans.collect(meta, torch.tensor([[5, 6]]))
+
+
+def test_a_model_on_the_meta_device_is_neither_pruned_nor_trained_nor_saved(tmp_path: Path) -> None:
+    model, tokens = load_model(hf_model=transformers_model("bert"), tokenizer=tokenizer()), torch.tensor([[5, 6], [7, 8]])
+    means = ActivationMeans.collect(model, tokens)
+    task, config = small_task(model), PruneConfig(sparsity=0.5, steps=2, ramp_steps=1, batch_size=2)
+    model.to("meta")
+    calls: list[Callable[[], object]] = [
+        lambda: prune(model, tokens, means, config, seeds=[1]),
+        lambda: evaluate(model, task, trained=False),
+        lambda: finetune(model, task, TrainConfig(steps=2, batch_size=2), tmp_path / "run"),
+        lambda: model.save_pretrained(tmp_path / "saved"),
+        lambda: fingerprint(model),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"on the meta device, where .* has a shape and no values"):
+            call()
+    assert not list(tmp_path.iterdir())
+
+
+def small_task(model: Classifier) -> Task:
+    split = Split("s", ("the cat",) * 4, ("dog",) * 4, (0, 1, 2, 0), model.label_names, (0, 1, 2))
+    return Task("t", model.label_names, split, {"s": split}, {})
 
 
 @pytest.mark.parametrize("name", ["classifier.weight", "blocks.1.attn.W_Q"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_named_where_they_are_used(name: str, value: float) -> None:
+def test_weights_that_are_no_numbers_are_named_where_they_are_used(name: str, value: float, tmp_path: Path) -> None:
     model, tokens = load_model(hf_model=transformers_model("bert"), tokenizer=tokenizer()), batch("bert").input_ids[:, :1] + 3
     means = ActivationMeans.collect(model, tokens)
     with torch.no_grad():
         model.get_parameter(name).view(-1)[5] = value
-    split = Split("s", ("the cat",) * 4, ("dog",) * 4, (0, 1, 2, 0), model.label_names, (0, 1, 2))
     cause = rf"1 tensors of the weights hold NaN or infinity: {name} \(1 of"
     with pytest.raises(ValueError, match=cause):
-        evaluate(model, Task("t", model.label_names, split, {"s": split}, {}), trained=False)
+        evaluate(model, small_task(model), trained=False)
+    with pytest.raises(ValueError, match=cause):
+        finetune(model, small_task(model), TrainConfig(steps=2, batch_size=2), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match=cause):
         ActivationMeans.collect(model, tokens)
     with pytest.raises(ValueError, match=cause):

@@ -365,15 +365,19 @@ def test_loss_that_is_not_per_row_is_refused(setting):
         prune(model, data, means, SHORT, [0], lambda output, batch: output.mean())
 
 
-def test_nan_is_an_error_that_names_the_step(setting):
+@pytest.mark.parametrize(
+    ("step", "advice"),
+    [(11, r"lower lr_gates \(0\.1\)"), (0, "no gate had moved yet, so look at the loss function and the model's logits")],
+)
+def test_nan_is_an_error_that_names_the_step(setting, step, advice):
     model, data, means = setting
     calls = []
 
     def loss(output, batch):
         calls.append(0)
-        return output.square().mean(1) * (float("nan") if len(calls) == 12 else 1.0)
+        return output.square().mean(1) * (float("nan") if len(calls) == step + 1 else 1.0)
 
-    with pytest.raises(PruneError, match=r"NaN or infinite at pruning step 11: lower lr_gates \(0\.1\)"):
+    with pytest.raises(PruneError, match=rf"NaN or infinite at pruning step {step}: {advice}"):
         prune(model, data, means, SHORT, [0], loss)
 
 

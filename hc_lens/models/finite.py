@@ -7,12 +7,23 @@ import torch
 from torch import Tensor, nn
 
 
+def require_values(weights: Mapping[str, Tensor], source: str) -> None:
+    """Check that weights have values.
+
+    Raises:
+        ValueError: for the meta device, naming the first tensor that is there.
+    """
+    if meta := [name for name, tensor in weights.items() if tensor.is_meta]:
+        raise ValueError(f"{source} is on the meta device, where {meta[0]} has a shape and no values: load its weights first")
+
+
 def require_finite(weights: Mapping[str, Tensor], source: str) -> None:
     """Check that all weights are numbers.
 
     Raises:
-        ValueError: naming the first tensors that hold NaN or infinity, and how many such values.
+        ValueError: naming the first tensors that hold NaN or infinity, and how many such values; and as `require_values`.
     """
+    require_values(weights, source)
     floating = {name: w for name, w in weights.items() if w.is_floating_point()}
     # A sum reads each weight once; it may overflow where all are numbers, so that a second look decides.
     suspects = [name for name, w in floating.items() if not math.isfinite(float(w.sum(dtype=torch.float32)))]

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from hc_lens.models.source import first_line, held_in, quiet_transformers
 
 _FACTORS = "rope_freqs.weight"
-_UNREAD = (".rope.scaling.", ".attention.sliding_window")
+_UNREAD = (".rope.scaling.", ".rope.scale_linear", ".attention.sliding_window")
 """Parts of keys that say how attention is computed, and that transformers' reader leaves out (5.24)."""
 
 
@@ -82,6 +82,6 @@ def _matters(key: str, read: Any) -> bool:
     if not any(part in key for part in _UNREAD):
         return False
     value = read.fields[key].contents()
-    neutral = {"type": "none", "factor": 1.0, "sliding_window": 0}
+    neutral = {"type": "none", "factor": 1.0, "scale_linear": 1.0, "sliding_window": 0}
     last = key.rsplit(".", 1)[1]
     return last in neutral and value != neutral[last]

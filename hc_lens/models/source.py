@@ -16,6 +16,7 @@ from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTr
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from hc_lens.json_text import JsonTextError, parse_json
+from hc_lens.models.finite import require_values
 
 COMPACT = "compact.json"
 """The file of a compact model's directory that says what it holds."""
@@ -101,8 +102,7 @@ def weights_in_memory(hf_model: PreTrainedModel, name: str) -> dict[str, Tensor]
     if getattr(hf_model, "peft_config", None):
         raise ValueError(f"{name} has an adapter beside its weights: {_MERGE}")
     weights = cast("dict[str, Tensor]", hf_model.state_dict())
-    if meta := [key for key, tensor in weights.items() if tensor.is_meta]:
-        raise ValueError(f"{name} is on the meta device, where {meta[0]} has a shape and no values: load its weights first")
+    require_values(weights, name)
     return weights
 
 

@@ -11,6 +11,8 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from hc_lens.models.finite import require_values
+
 
 class Entry(NamedTuple):
     """One transformers tensor and the hooked tensors that hold the same numbers."""
@@ -32,7 +34,12 @@ def to_hooked(table: list[Entry], theirs: Mapping[str, Tensor]) -> dict[str, Ten
 
 
 def to_transformers(table: list[Entry], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `to_hooked`, as contiguous CPU tensors that share no memory."""
+    """The inverse of `to_hooked`, as contiguous CPU tensors that share no memory.
+
+    Raises:
+        ValueError: for tensors on the meta device.
+    """
+    require_values(ours, "this model")
     return {
         entry.theirs: entry.join(tuple(ours[name] for name in entry.ours))
         .detach()

@@ -161,10 +161,13 @@ class GateTraining:
         """
         bad = ~self.history[: self.taken, :, HISTORY.index("loss")].isfinite().all(1).cpu()
         if bad.any():
+            step, config = int(bad.nonzero()[0]), self.config
+            advice = f"lower lr_gates ({config.lr_gates}) or lr_multipliers ({config.lr_multipliers})"
+            if step == 0:
+                advice = "no gate had moved yet, so look at the loss function and the model's logits"
             raise PruneError(
-                f"the loss was NaN or infinite at pruning step {int(bad.nonzero()[0])}: "
-                f"lower lr_gates ({self.config.lr_gates}) or lr_multipliers ({self.config.lr_multipliers}), "
-                f"or use precision 'fp32' (now {self.config.precision!r})"
+                f"the loss was NaN or infinite at pruning step {step}: {advice}, "
+                f"or use precision 'fp32' (now {config.precision!r})"
             )
 
     def state(self) -> dict[str, Tensor]:

@@ -28,6 +28,7 @@ from hc_lens.data.task import Task
 from hc_lens.forward import device_of, inputs_of, mode, run_batch
 from hc_lens.metrics import label_order, progress
 from hc_lens.models import fingerprint, fused
+from hc_lens.models.finite import require_finite_model
 from hc_lens.origin import Checkpoint
 from hc_lens.precision import Kind, settled
 from hc_lens.runs import Run, RunError
@@ -74,9 +75,11 @@ def finetune(
     Raises:
         LabelOrderError: if the model's labels are not the task's, naming both.
         TrainingError: for a loss or weight that is not finite, naming the step.
+        ValueError: for weights that are not finite to begin with; nothing is written.
         RunError: if the directory holds another run, is damaged, or is in use.
         OSError: if the disk is full, naming the file; nothing is half-written and the run can go on later.
     """
+    require_finite_model(model)
     to_model = torch.tensor(label_order(cast("Sequence[str]", model.label_names), task.labels))
     data = inputs_of(model, task.train, config.max_length)
     spec = {
@@ -238,10 +241,13 @@ class _Training:
         finite = losses.isfinite().cpu()
         if not finite.all():
             bad = int((~finite).nonzero()[0])
-            raise TrainingError(
-                f"the loss is {float(losses[bad])} at step {done - len(losses) + bad + 1} of {self.config.steps}; "
-                f"lower lr ({self.config.lr}), lengthen warmup_steps ({self.config.warmup_steps}) or set clip"
-            )
+            step = done - len(losses) + bad + 1
+            advice = f"lower lr ({self.config.lr}), lengthen warmup_steps ({self.config.warmup_steps}) or set clip"
+            if step == 1:
+                advice = (
+                    f"no weight had moved yet, so look at the model's logits, or use precision 'fp32' (now {self.precision!r})"
+                )
+            raise TrainingError(f"the loss is {float(losses[bad])} at step {step} of {self.config.steps}; {advice}")
         self.run.log({"step": done, "loss": float(losses.mean()), "lr": learning_rate(self.config, done - 1)})
 
     def _keep(self, optimizer: torch.optim.Optimizer, step: int) -> None:

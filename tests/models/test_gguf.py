@@ -57,11 +57,16 @@ def none(writer: Any) -> None:
     writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
     writer.add_rope_scaling_factor(1.0)
     writer.add_rope_scaling_orig_ctx_len(64)
+    writer.add_float32("llama.rope.scale_linear", 1.0)
     writer.add_tensor("rope_freqs.weight", np.ones(2, dtype=np.float32))
 
 
 def frequencies(writer: Any) -> None:
     writer.add_tensor("rope_freqs.weight", np.array([1, 8], dtype=np.float32))
+
+
+def linear_as_once_written(writer: Any) -> None:
+    writer.add_float32("llama.rope.scale_linear", 4.0)
 
 
 def window(writer: Any) -> None:
@@ -72,6 +77,7 @@ def window(writer: Any) -> None:
     ("more", "keys"),
     [
         (linear, "llama.rope.scaling.type, llama.rope.scaling.factor"),
+        (linear_as_once_written, "llama.rope.scale_linear"),
         (frequencies, "rope_freqs.weight"),
         (window, "llama.attention.sliding_window"),
     ],
