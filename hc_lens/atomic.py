@@ -343,6 +343,8 @@ def _read(path: Path, read: Callable[[Path], _T], broken: tuple[type[Exception],
         raise RunError(f"{path} does not exist")
     try:
         return read(path)
+    except FileNotFoundError as error:  # gone in this moment
+        raise RunError(f"{path} does not exist") from error
     except broken as error:
         raise RunError(
             f"{path} is not a whole {what} file ({error}): it was truncated or changed; delete it to redo it"

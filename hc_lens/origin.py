@@ -119,7 +119,8 @@ class Origin:
         """Write the origin beside a run; directories relative to it, so that all can be moved together."""
         asked = self.as_json(run.path)
         if not run.file("origin", "json").exists() or run.read_json("origin") != asked:
-            run.write_json("origin", asked)
+            with run.locked("origin", wait=True):
+                run.write_json("origin", asked)
 
     def load(self, device: torch.device | str = "cpu") -> "tuple[Classifier, Task]":
         """The model and the rows; where a file that they were read from has changed since, a warning says so.

@@ -1,6 +1,6 @@
 """What is killed at a random moment ends, when it is started again, with the bits of what was left alone.
 
-`python -m tests.kill_points --points 20` kills each line at so many moments, by SIGKILL or SIGTERM, and prints what it found.
+`python -c "from tests.kill_points import main; main()" --points 20` kills each line at so many moments, by SIGKILL or SIGTERM.
 Processes are forked from a server that has imported everything, so that a point costs little more than what it kills.
 """
 

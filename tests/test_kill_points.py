@@ -1,4 +1,4 @@
-"""Lines killed at random moments end with the bits of a line that was left alone; `python -m tests.kill_points` kills more."""
+"""Lines killed at random moments end with the bits of a line that was left alone; `tests.kill_points.main` kills more."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """The `hc-lens` command: picks the subcommand by name and loads only that one, so that `hc-lens --help` answers at once.
 
-Exit codes: 0 done; 1 the work failed; 2 the command or its input is wrong; 130 interrupted.
+Exit codes: 0 done; 1 the work failed; 2 the command or its input is wrong; 130 interrupted; 143 ended by SIGTERM.
 """
 
 import difflib

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from hc_lens.signals import ended_by_sigterm
+
 BAD_INPUT = (ValueError, FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError, UnicodeError)
 """What the library raises when the caller gave it something wrong; it all names the value and what is allowed."""
 
@@ -22,7 +24,7 @@ def run(name: str, module: str, words: Sequence[str]) -> int:
     debug = "--debug" in words
     rest = [word for word in words if word != "--debug"]
     try:
-        with _quiet(debug):
+        with _quiet(debug), ended_by_sigterm():
             importlib.import_module(f"hc_lens.cli.{module}").main(rest)
     except SystemExit as stop:  # tyro has already explained what it did not understand, or printed --help
         return stop.code if isinstance(stop.code, int) else 2 if stop.code else 0

@@ -4,20 +4,19 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 
 import torch
 
 from hc_lens.progress import progress
 from hc_lens.runs import RunError
+from hc_lens.signals import ended_by_sigterm
 from hc_lens.sweep.board import Board, JobState, worker_of
 from hc_lens.sweep.job import registered
 from hc_lens.sweep.worker import work
@@ -70,7 +69,7 @@ class Pool:
             OSError: if not even a failure can be recorded (a full disk).
         """
         tried: set[str] = set()
-        with _ended_by_sigterm():
+        with ended_by_sigterm():
             while left := [state for state in board.states() if state.state in ("to do", "running")]:
                 to_do = {state.name for state in left if state.state == "to do"}
                 if to_do - tried:
@@ -141,25 +140,6 @@ class _Worker(NamedTuple):
 
     process: "subprocess.Popen[bytes]"
     since: float
-
-
-@contextmanager
-def _ended_by_sigterm() -> Generator[None]:
-    """Let SIGTERM end this process through its `finally` clauses, with code 143; else the first process of a container, for
-    which the system has no default, would ignore it."""
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if not ours:
-        yield
-        return
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _summary(states: Sequence[JobState]) -> tuple[int, str]:

@@ -118,6 +118,7 @@ def submit(
         slurm_array_parallelism=options.array,
         # Since 22.05 a step no longer takes over the cores per task of its job.
         slurm_srun_args=[f"--cpus-per-task={options.cpus_per_task}"],
+        slurm_setup=["export PYTHONSAFEPATH=1"],  # nothing is imported from the directory that a job starts in
         slurm_additional_parameters={"requeue": True} | {k: v or True for k, v in options.additional_parameters.items()},
     )
     worker = ArrayWorker(directory.absolute(), options.cpus_per_task, every)
