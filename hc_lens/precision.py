@@ -74,17 +74,15 @@ def choose_for(model: "nn.Module", rows: int = 32, length: int = 32) -> Resolved
 
 
 def resolve(asked: Precision, model: "nn.Module", rows: int = 32, length: int = 32) -> Kind:
-    """The precision to compute in, for batches of so many rows of so many tokens.
+    """The precision to compute in, for batches of so many rows of so many tokens."""
+    return choose_for(model, rows, length).precision if asked == "auto" else asked
 
-    Warns where bf16 was asked for by name and is slower than fp32 here, with the measured ratio.
-    """
-    if asked == "fp32":
-        return "fp32"
-    found = choose_for(model, rows, length)
-    if asked == "auto":
-        return found.precision
-    _warn_of_slow_bf16(found)
-    return "bf16"
+
+def resolve_asked(asked: Precision, model: "nn.Module", rows: int = 32, length: int = 32) -> Kind:
+    """`resolve` for what somebody asks for: a warning where bf16 is slower than fp32 here, with the measured ratio."""
+    if asked == "bf16":
+        _warn_of_slow_bf16(choose_for(model, rows, length))
+    return resolve(asked, model, rows, length)
 
 
 def settled(
@@ -96,11 +94,11 @@ def settled(
     that ask at once agree.
     """
     if asked != "auto":
-        return resolve(asked, model, rows, length)
+        return resolve_asked(asked, model, rows, length)
     if (kept := settled_in(run)) is None:
         kept = settle(run, lambda: given or choose_for(model, rows, length))
     if kept.precision == "bf16":
-        resolve("bf16", model, rows, length)  # decided elsewhere, it may be slow here
+        resolve_asked("bf16", model, rows, length)  # decided elsewhere, it may be slow here
     return kept.precision
 
 

@@ -20,7 +20,7 @@ from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier, fused
 from hc_lens.models.fused_blocks import FusedPostNorm
 from hc_lens.modular.incontext.training import Training
-from hc_lens.precision import Resolved, products_of, resolve, settled, settled_in, told
+from hc_lens.precision import Resolved, products_of, resolve, resolve_asked, settled, settled_in, told
 from hc_lens.pruning import PruneConfig, prune
 from hc_lens.relations.finetune import FinetuneConfig
 from hc_lens.relations.measured import RelationConfig
@@ -70,7 +70,7 @@ def test_auto_is_bf16_from_a_third_faster_on(model: Classifier, speedup: dict[st
 def test_bf16_by_name_warns_with_the_ratio_where_it_is_slow(model: Classifier, speedup: dict[str, float]) -> None:
     speedup["is"] = 1 / 50
     with pytest.warns(UserWarning, match="products are 50 times slower than in fp32 on this cpu; choose auto or fp32"):
-        resolve("bf16", model)
+        resolve_asked("bf16", model)
 
 
 def test_products_are_those_of_the_model(model: Classifier) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hc_lens.forward import Inputs
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
-from hc_lens.precision import resolve
+from hc_lens.precision import resolve_asked
 from hc_lens.pruning.checkpoint import GateCheckpoints
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss
@@ -54,7 +54,7 @@ def prune(
     """
     config = config or PruneConfig()
     last = config.steps - 1
-    computed = replace(config, precision=resolve(config.precision, model, config.batch_size, config.max_length))
+    computed = replace(config, precision=resolve_asked(config.precision, model, config.batch_size, config.max_length))
     trained = train_seeds(model, data, means, computed, seeds, loss, [last], f"prune {config.sparsity:g}", checkpoints)
     alive = trained.alive()
     return PruneResult(

@@ -11,7 +11,7 @@ from torch import Tensor
 from hc_lens.forward import Inputs
 from hc_lens.hooks import HookedModel
 from hc_lens.means import ActivationMeans
-from hc_lens.precision import resolve
+from hc_lens.precision import resolve_asked
 from hc_lens.pruning.checkpoint import GateCheckpoints
 from hc_lens.pruning.config import PruneConfig
 from hc_lens.pruning.objective import Loss
@@ -79,7 +79,7 @@ def prune_path(
     """
     require_grid(grid, config)
     steps = cut_steps(config, grid)
-    computed = replace(config, precision=resolve(config.precision, model, config.batch_size, config.max_length))
+    computed = replace(config, precision=resolve_asked(config.precision, model, config.batch_size, config.max_length))
     trained = train_seeds(model, data, means, computed, seeds, loss, steps, f"prune up to {config.sparsity:g}", checkpoints)
     alive = trained.alive()
     at = dict(zip(grid, steps, strict=True))

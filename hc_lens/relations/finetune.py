@@ -14,7 +14,7 @@ from torch.nn import functional
 from hc_lens.forward import device_of, dtype_of, inference, mode
 from hc_lens.models import fused
 from hc_lens.models.language import LanguageModel
-from hc_lens.precision import Kind, Precision, require_precision, resolve
+from hc_lens.precision import Kind, Precision, require_precision, resolve_asked
 from hc_lens.relations.closed_set import closed_set_scores
 from hc_lens.relations.labels import LabelMap
 from hc_lens.relations.prompts import Prompts, continuation, encode_prompts
@@ -130,7 +130,7 @@ def finetune_relation(
     if missing := [answer for answer in relation.answers if answer not in labels.labels]:
         raise ValueError(f"relation {relation.name!r}: answers {missing} have no label")
     began = time.perf_counter()
-    kind = resolve(config.precision, model, config.batch_size)
+    kind = resolve_asked(config.precision, model, config.batch_size)
     words = [continuation(model, f" {labels.label(answer)}") for answer in relation.answers]
     prompts = encode_prompts(model, relation, template)
     tuned = _with_own_blocks(model, config.first_block)
