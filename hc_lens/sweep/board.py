@@ -188,8 +188,8 @@ def at_work(job: Run) -> Generator[None]:
     The note is there to be shown: whether somebody is at work the lock says alone.
     """
     file = _running_file(job)
-    write_json(file, AtIt(os.getpid(), socket.gethostname(), time.time())._asdict())
     try:
+        write_json(file, AtIt(os.getpid(), socket.gethostname(), time.time())._asdict())
         yield
     finally:
         file.unlink(missing_ok=True)
