@@ -190,7 +190,7 @@ def test_a_decoder_reads_the_last_token_that_is_no_pad_token(family_name: str, t
         alone = torch.cat([model(row[None]) for row in ids])
         for logits in (model(ids, mask), alone, saved(ids, attention_mask=mask).logits):
             torch.testing.assert_close(logits, theirs, **CLOSE)
-        with pytest.raises(ValueError, match="row 1 has the pad token .* before other tokens"):
+        with pytest.raises(ValueError, match=r"row 1 has the pad token .* before other tokens"):
             model(ids)  # some rows begin with it and others do not: it may be padding on the left
         torch.testing.assert_close(model(ids[:1, 3:4], mask[:1, :1]), hf_model(ids[:1, 3:4]).logits, **CLOSE)
 
