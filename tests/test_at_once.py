@@ -1,7 +1,9 @@
 """Two processes that ask the same run for tables at once: one waits for the other, or both find the same."""
 
+import shutil
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,6 +139,22 @@ def test_who_asks_for_other_rows_gets_those(directory: Path, task: Task) -> None
         pd.testing.assert_frame_equal(table, alone[rows], check_exact=True)  # type: ignore[arg-type]
 
 
+def test_the_full_models_table_stays_while_others_read_it(directory: Path, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers evaluate different seeds of one run at once, each with the full model."""
+    shutil.rmtree(directory / "evaluation", ignore_errors=True)
+    stored: list[str] = []
+    store = stages.evaluation.store
+
+    def noted(run: Run, options: Mapping[str, object], tables: Mapping[str, pd.DataFrame]) -> None:
+        stored.extend(tables)
+        store(run, options, tables)
+
+    monkeypatch.setattr(stages.evaluation, "store", noted)
+    for seed in (42, 43):
+        evaluate_into(open_pruned(directory, seeds=[seed]), embedded_model(), task, max_rows=2)
+    assert stored == ["evaluation/full", "evaluation/seed-42", "evaluation/seed-43"]
+
+
 def test_a_report_shows_one_ablation_while_others_are_made(directory: Path, task: Task) -> None:
     pruned = open_pruned(directory)
     evaluate_into(pruned, embedded(), task, max_rows=2)
@@ -155,7 +173,7 @@ def test_tables_that_belong_together_are_never_read_apart(tmp_path: Path) -> Non
     run, stop = Run.create(tmp_path, "prune", {}), threading.Event()
 
     def writing() -> None:
-        for i in range(60):
+        for i in range(20):
             tables = {name: pd.DataFrame({"value": [i]}) for name in ("one", "other")}
             remembered_tables(run, ("one", "other"), {"i": i}, lambda tables=tables: tables)
         stop.set()
@@ -167,6 +185,7 @@ def test_tables_that_belong_together_are_never_read_apart(tmp_path: Path) -> Non
                 options, (one, other) = found
                 assert options == {"i": int(one["value"][0])} == {"i": int(other["value"][0])}
                 seen += 1
+            time.sleep(0.002)  # the writer needs the interpreter, too
         return seen
 
     assert together(writing, reading)[1]

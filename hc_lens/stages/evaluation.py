@@ -38,8 +38,8 @@ def evaluate_into(
     asked = _asked(pruned, rows.options(task))
     if all(_same(options_of(run, name), of) for name, of in asked.items()) and run.file("task", "json").exists():
         return evaluation_of(pruned)
-    seeds = dict.fromkeys(sub.seed for sub in pruned.subnetworks)
-    with run.locked(*(f"seed-{one}" for one in seeds), wait=True):
+    held = dict.fromkeys(f"seed-{sub.seed}" for sub in pruned.subnetworks)
+    with run.locked(*(held or ["evaluation"]), wait=True):
         _evaluate_missing(pruned, model, task, rows, trained)
         return evaluation_of(pruned)
 
@@ -64,7 +64,8 @@ def _evaluate_missing(pruned: Pruned | PrunedPath, model: Classifier, task: Task
         for one, each in part.with_targets(table).groupby("seed", dropna=False, sort=False):
             name = _table(None if pd.isna(one) else int(cast(int, one)))
             with run.locked("full", wait=True) if pd.isna(one) else nullcontext():  # the seeds are held already
-                store(run, asked[name], {name: each.reset_index(drop=True)})
+                if not _same(options_of(run, name), asked[name]):  # whoever has other seeds reads the full model's meanwhile
+                    store(run, asked[name], {name: each.reset_index(drop=True)})
     with run.locked("task", wait=True):
         run.write_json("task", _task_facts(task))
 
