@@ -80,6 +80,18 @@ def test_a_kill_between_a_row_and_its_checkpoint_leaves_one_row_a_step(tmp_path:
     assert timed["step"].tolist() == [0, 4, 8, 12]
 
 
+@pytest.mark.parametrize("name", ["checkpoints/step-000004.safetensors", "evaluation/step-000008.parquet"])
+@pytest.mark.filterwarnings("ignore:.*step-000004.safetensors is gone")
+def test_what_is_deleted_of_a_finished_run_is_made_again(name: str, tmp_path: Path) -> None:
+    before = train_in_context(CONFIG, tmp_path)
+    tables, weights = before.evaluations(), before.model(4).state_dict()
+    (tmp_path / name).unlink()
+    again = train_in_context(CONFIG, tmp_path)
+    assert again.run.finished
+    pd.testing.assert_frame_equal(again.evaluations(), tables)
+    assert all(torch.equal(weights[key], value) for key, value in again.model(4).state_dict().items())
+
+
 def test_a_run_stops_where_it_is_told_to_and_goes_on_later(tmp_path: Path) -> None:
     stopped = train_in_context(CONFIG, tmp_path, until=lambda found: found.steps[-1] >= 4)
     assert stopped.steps == [0, 4]

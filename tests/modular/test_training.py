@@ -1,8 +1,10 @@
 """Training: AdamW's own step by hand, killed runs that go on bit-equal, batches that cover the pairs, a run that learns."""
 
+import pandas as pd
 import pytest
 import torch
 
+from hc_lens.atomic import read_tensors
 from hc_lens.modular.arithmetic import all_pairs, split_pairs
 from hc_lens.modular.mlp import MlpConfig, ModularMlp
 from hc_lens.modular.networks import TransformerConfig, answers, neuron_count, new_network
@@ -175,3 +177,17 @@ def test_a_run_killed_before_its_first_checkpoint_logs_each_step_once(tmp_path):
         fitted(tmp_path / "killed", config, measure=dies)
     _, again = fitted(tmp_path / "killed", config)
     assert again["step"].tolist() == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize("step", [4, 8])
+def test_a_checkpoint_that_was_deleted_is_made_again_and_nothing_is_logged_twice(step, tmp_path):
+    config = FitConfig(steps=8, checkpoint_every=4, measure_every=2)
+    _, history = fitted(tmp_path, config)
+    file = tmp_path / "checkpoints" / f"step-00000{step}.safetensors"
+    before = read_tensors(file)
+    file.unlink()
+    with pytest.warns(UserWarning, match=rf"step-00000{step}\.safetensors is gone: .* is trained again from the start"):
+        _, again = fitted(tmp_path, config)
+    after = read_tensors(file)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    pd.testing.assert_frame_equal(again, history, check_exact=True)

@@ -1,5 +1,6 @@
 """Relations measured as jobs: each part once, and tables that say what the parts say."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from hc_lens.relations.world import Planted, planted_world
 from hc_lens.runs import Run, RunError
 from hc_lens.sweep import Board, Pool, SweepError
 from hc_lens.sweep.worker import work
+from tests.contents import content_of
 from tests.relations.test_world import SMALL
 
 CONFIG = RelationConfig(
@@ -133,6 +135,27 @@ def test_the_same_call_again_does_nothing_and_after_a_kill_only_what_is_missing(
     measure_into(run.path.parent, world.model(), world.relations[1], CONFIG)
     assert len(done) == 1
     assert run.finished
+
+
+def test_every_part_of_a_relation_that_was_deleted_is_measured_again(
+    world: Planted, source: ModelSource, tmp_path: Path, found: list[Measured]
+) -> None:
+    copy = tmp_path / "relations" / found[0].run.path.name
+    shutil.copytree(found[0].run.path, copy)
+    files = [file for file in copy.rglob("*") if file.suffix in (".safetensors", ".json") and file.parent != copy]
+    files.append(copy / "states.safetensors")
+    assert len(files) == 1 + 3 * 2 + 2 + 2 * 3, "states; probes and recall of two seeds; three fine-tunings"
+    kinds = {file.parent.name + file.suffix: file for file in files}
+    before = {file: content_of(file) for file in files}
+    for file in kinds.values():
+        file.unlink()
+    job = RelationJob(tmp_path / "relations", source, world.relations[0], CONFIG)
+    assert not job.whole()
+    measure_relations(tmp_path, [job])
+    assert job.whole()
+    timed = {file for file in files if file.suffix == ".json"}
+    assert all(file.exists() for file in files)
+    assert all(content_of(file) == before[file] for file in files if file not in timed)
 
 
 @pytest.mark.slow
