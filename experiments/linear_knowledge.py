@@ -20,12 +20,12 @@ from experiments.shared.settings import Preset
 from hc_lens.data.desk import data_folder
 from hc_lens.models import load_language_model, smollm2_file
 from hc_lens.pruning import PruneConfig
-from hc_lens.relations.cleaning import CleaningConfig, usable
-from hc_lens.relations.finetune import FinetuneConfig
+from hc_lens.relations.cleaning import usable
+from hc_lens.relations.config import CleaningConfig, FinetuneConfig, RelationConfig
 from hc_lens.relations.inside_runs import carrier_units, gates_before_and_after
 from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
 from hc_lens.relations.labels import CATEGORIES, answers_among
-from hc_lens.relations.measured import Measured, RelationConfig
+from hc_lens.relations.measured import Measured
 from hc_lens.relations.relation import Relation
 from hc_lens.relations.report import Studied, findings, sections, told
 from hc_lens.relations.sources import load_relations

@@ -16,16 +16,14 @@ import pandas as pd
 from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.corrupted_report import DECAY, DROPOUT, NORM, PLAIN, STRONG, Measured, findings, sections, told
 from experiments.shared.settings import Preset
-from hc_lens.modular.corrupted import GENERALIZING, CorruptedConfig, Trained, train_corrupted
+from hc_lens.modular.config import GENERALIZING, CorruptedConfig, FitConfig, MlpConfig, TransformerConfig
+from hc_lens.modular.corrupted import Trained, train_corrupted
 from hc_lens.modular.curves import (
     accuracies_of,
     pruning_curves,
     threshold_table,
 )
-from hc_lens.modular.mlp import MlpConfig
-from hc_lens.modular.networks import TransformerConfig
 from hc_lens.modular.neuron_gates import gate_neurons
-from hc_lens.modular.training import FitConfig
 from hc_lens.pruning import PruneConfig
 from hc_lens.report import Article
 from hc_lens.stages import remembered

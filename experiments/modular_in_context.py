@@ -21,9 +21,9 @@ from experiments.shared.command import Arguments, Places, run_with
 from experiments.shared.in_context_insides import Tried
 from experiments.shared.in_context_report import Measured, article
 from experiments.shared.settings import Preset
+from hc_lens.modular.incontext.config import Data, InContextConfig, ModelConfig, Training
 from hc_lens.modular.incontext.evaluation import PHASES, phases_over_training
-from hc_lens.modular.incontext.model import ModelConfig
-from hc_lens.modular.incontext.training import Data, InContextConfig, InContextRun, Training, train_in_context
+from hc_lens.modular.incontext.training import InContextRun, train_in_context
 from hc_lens.report import Article
 
 NAME = "modular_in_context"

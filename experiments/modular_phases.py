@@ -14,11 +14,9 @@ import pandas as pd
 
 from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.settings import Preset
-from hc_lens.modular.corrupted import CorruptedConfig
+from hc_lens.modular.config import CorruptedConfig, FitConfig, MlpConfig
 from hc_lens.modular.corrupted_figures import phase_diagram
-from hc_lens.modular.mlp import MlpConfig
 from hc_lens.modular.phases import PHASES, Thresholds, phase_table
-from hc_lens.modular.training import FitConfig
 from hc_lens.report import Article, Section, text_table
 
 QUESTION = (

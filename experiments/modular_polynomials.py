@@ -22,6 +22,7 @@ from hc_lens.modular import polynomial_figures as figures
 from hc_lens.modular.accuracy import accuracy
 from hc_lens.modular.analytic import addition_network, multiplication_network
 from hc_lens.modular.arithmetic import all_pairs
+from hc_lens.modular.config import FitConfig
 from hc_lens.modular.expert import ExpertNetwork
 from hc_lens.modular.learnable import PAIRS, classify
 from hc_lens.modular.learning import LEARNED, LearnConfig, evidence, learn, over_seeds
@@ -35,7 +36,6 @@ from hc_lens.modular.solutions import (
     phase_agreement,
     spectra,
 )
-from hc_lens.modular.training import FitConfig
 from hc_lens.report import Article, Section, text_table, with_interval
 from hc_lens.runs import Run
 

@@ -1,5 +1,7 @@
 """Files that are either whole or absent: JSON, tensors and tables, written beside their place, fsynced, and moved into it."""
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import json
@@ -13,14 +15,15 @@ import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-import pandas as pd
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from hc_lens.json_text import parse_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
 
 _T = TypeVar("_T")
 
@@ -274,6 +277,8 @@ def read_json(path: Path) -> object:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write named tensors and text metadata as safetensors (values are stored contiguous and on the CPU)."""
+    from safetensors.torch import save_file
+
     # clone() only where two names share storage, which the format refuses
     stored: dict[str, Tensor] = {}
     seen: set[int] = set()
@@ -301,6 +306,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     Raises:
         RunError: if it is missing or truncated.
     """
+    from safetensors.torch import load_file
+
     return _read(path, load_file, (SafetensorError,), "safetensors")
 
 
@@ -335,6 +342,8 @@ def read_table(path: Path) -> pd.DataFrame:
     Raises:
         RunError: if it is missing or truncated.
     """
+    import pandas as pd
+
     return _read(path, pd.read_parquet, (ValueError, OSError), "Parquet")
 
 

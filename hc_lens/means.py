@@ -1,26 +1,28 @@
 """What an ablated unit's activation is replaced with: its mean over the training data, or one of the stated alternatives."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-import torch
-from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
-from transformer_lens.hook_points import HookPoint
 
-from hc_lens.accumulate import Accumulator, accumulate
 from hc_lens.atomic import write_tensors
-from hc_lens.forward import Inputs, inputs_of, shape_of
-from hc_lens.hooks import Edit, HookedModel, HookFunction, mlp_point, positionwise, z_point
 from hc_lens.limits import require_at_least_one
-from hc_lens.models import Classifier, fingerprint
-from hc_lens.models.finite import require_finite_model
 from hc_lens.units import Head, Unit, require_in_model
+
+if TYPE_CHECKING:
+    import torch
+    from jaxtyping import Float
+    from torch import Tensor
+    from transformer_lens.hook_points import HookPoint
+
+    from hc_lens.forward import Inputs
+    from hc_lens.hooks import Edit, HookedModel, HookFunction
 
 Ablation = Literal["mean", "position", "zero", "resample"]
 
@@ -82,7 +84,7 @@ class ActivationMeans:
         batch_size: int = 64,
         pool: int = 512,
         seed: int = 0,
-    ) -> "ActivationMeans":
+    ) -> ActivationMeans:
         """Collect reference activations on `data` with the model in eval mode.
 
         Real positions only: padding never counts, [CLS] and [SEP] do; every token weighs the same (The Heuristic Core, section
@@ -92,6 +94,13 @@ class ActivationMeans:
             ValueError: for an unknown kind, `max_rows` below 1, or weights that are NaN or infinite.
             MeansError: for a compact model, some of whose units are gone, and for activations that are NaN or infinite.
         """
+        import torch
+
+        from hc_lens.accumulate import Accumulator, accumulate
+        from hc_lens.forward import inputs_of, shape_of
+        from hc_lens.models import Classifier, fingerprint
+        from hc_lens.models.finite import require_finite_model
+
         if kind not in get_args(Ablation):
             raise ValueError(f"ablation kind must be one of {list(get_args(Ablation))}, got {kind!r}")
         require_at_least_one("max_rows", max_rows)
@@ -111,7 +120,7 @@ class ActivationMeans:
             head, mlp = torch.zeros_like(head), torch.zeros_like(mlp)
         return cls(kind, head, mlp, seen.tokens, fingerprint(model), f"{encoded.fingerprint}[:{len(rows)}]", seed)
 
-    def to(self, device: torch.device) -> "ActivationMeans":
+    def to(self, device: torch.device) -> ActivationMeans:
         """The same means on another device."""
         return replace(self, head=self.head.to(device), mlp=self.mlp.to(device))
 
@@ -121,6 +130,8 @@ class ActivationMeans:
         Raises:
             MeansError: naming both fingerprints.
         """
+        from hc_lens.models import fingerprint
+
         if (actual := fingerprint(model)) != self.model:
             raise MeansError(
                 f"these means belong to another model (weights {self.model[:12]}, this model's are {actual[:12]}): "
@@ -146,6 +157,8 @@ class ActivationMeans:
         Raises:
             ValueError: naming a unit the model does not have.
         """
+        from hc_lens.hooks import Edit, mlp_point, positionwise, z_point
+
         chosen = sorted(set(units), key=str)
         require_in_model(chosen, self.n_layers, self.n_heads)
         edits: list[Edit] = []
@@ -173,7 +186,7 @@ class ActivationMeans:
         return path
 
     @classmethod
-    def load(cls, path: str | Path) -> "ActivationMeans":
+    def load(cls, path: str | Path) -> ActivationMeans:
         """Read means written by `save`.
 
         Raises:
@@ -200,6 +213,8 @@ class ActivationMeans:
         return means
 
     def _reference(self, table: Tensor, layer: int) -> HookFunction:
+        import torch
+
         values = table[layer]
         if self.kind in ("mean", "zero"):
 

@@ -4,6 +4,8 @@ A run keeps its rows, or says where they are kept: later commands measure the ve
 the files that they were read from.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import warnings
@@ -13,14 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import torch
-
 from hc_lens.atomic import read_tensors
 from hc_lens.data.stored import load_stored_task
-from hc_lens.data.task import Task
 from hc_lens.runs import Run, RunError
 
 if TYPE_CHECKING:
+    import torch
+
+    from hc_lens.data.task import Task
     from hc_lens.models import Classifier
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
@@ -74,7 +76,7 @@ class Origin:
     @classmethod
     def at(
         cls, model: Path | str, task: Path, checkpoint: Checkpoint | None = None, *, finetuned: Path | None = None
-    ) -> "Origin":
+    ) -> Origin:
         """The model and the task that lie there now.
 
         Raises:
@@ -85,7 +87,7 @@ class Origin:
         return cls(place, task, _weights(place, checkpoint), load_stored_task(task).fingerprint, checkpoint, finetuned)
 
     @classmethod
-    def of(cls, run: Run) -> "Origin":
+    def of(cls, run: Run) -> Origin:
         """The origin stored beside a run.
 
         Raises:
@@ -107,7 +109,7 @@ class Origin:
         """Updates that the checkpoint has had."""
         return None if self.checkpoint is None else self.checkpoint.step
 
-    def with_checkpoint(self, checkpoint: Checkpoint) -> "Origin":
+    def with_checkpoint(self, checkpoint: Checkpoint) -> Origin:
         """The same model and rows with the weights of a checkpoint.
 
         Raises:
@@ -122,7 +124,7 @@ class Origin:
             with run.locked("origin", wait=True):
                 run.write_json("origin", asked)
 
-    def load(self, device: torch.device | str = "cpu") -> "tuple[Classifier, Task]":
+    def load(self, device: torch.device | str = "cpu") -> tuple[Classifier, Task]:
         """The model and the rows; where a file that they were read from has changed since, a warning says so.
 
         Raises:
@@ -146,7 +148,7 @@ class Origin:
             )
         return task
 
-    def load_classifier(self, device: torch.device | str = "cpu") -> "Classifier":
+    def load_classifier(self, device: torch.device | str = "cpu") -> Classifier:
         """The model alone.
 
         Raises:
@@ -189,7 +191,7 @@ class Origin:
         }
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, object], base: Path) -> "Origin":
+    def from_json(cls, stored: Mapping[str, object], base: Path) -> Origin:
         """The origin that `as_json` described.
 
         Raises:

@@ -1,5 +1,7 @@
 """What a result depends on besides its configuration: code, versions, threads and machine."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import platform
@@ -8,8 +10,6 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-
-import torch
 
 _PACKAGES = ("torch", "transformer-lens", "transformers", "tokenizers", "datasets", "numpy", "pandas")
 
@@ -40,6 +40,8 @@ def _version(package: str) -> str:
 
 def provenance() -> dict[str, str | int]:
     """Versions, code, threads, machine and date (UTC), as stored with every run; `gpu` is what there is, used or not."""
+    import torch
+
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     machine = f"{platform.system()} {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} CPUs"
     return {

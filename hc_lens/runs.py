@@ -5,6 +5,8 @@ on are no part of that: they are recorded when the run is made, and reopening it
 atomically (`hc_lens.atomic`), so that a killed run holds whole files only and goes on where it stopped.
 """
 
+from __future__ import annotations
+
 import fcntl
 import hashlib
 import json
@@ -16,16 +18,18 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-import pandas as pd
 from filelock import FileLock, Timeout
-from torch import Tensor
 
 from hc_lens import atomic
 from hc_lens.atomic import RunError, atomic_path, canonical_json
 from hc_lens.json_text import parse_json
 from hc_lens.provenance import DECIDES_BITS, code_version, provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
 
 __all__ = ["BusyError", "Run", "RunError", "atomic_path", "code_version", "digest", "provenance"]
 
@@ -57,7 +61,7 @@ class Run:
     spec: Mapping[str, object]
 
     @staticmethod
-    def create(root: Path, kind: str, spec: Mapping[str, object]) -> "Run":
+    def create(root: Path, kind: str, spec: Mapping[str, object]) -> Run:
         """The run of this specification under `root`, at `<kind>-<12 digits of the digest>`: reopened if it exists.
 
         Raises:
@@ -67,7 +71,7 @@ class Run:
         return Run.at(root / f"{kind}-{digest(dict(spec))[:12]}", kind, spec)
 
     @staticmethod
-    def at(path: Path, kind: str, spec: Mapping[str, object]) -> "Run":
+    def at(path: Path, kind: str, spec: Mapping[str, object]) -> Run:
         """The run of this specification in a directory of the caller's choice: reopened if it exists.
 
         Reopening an unfinished run under other code, versions, threads or hardware warns that it will not be bit-equal;
@@ -96,7 +100,7 @@ class Run:
         return run
 
     @staticmethod
-    def open(path: Path) -> "Run":
+    def open(path: Path) -> Run:
         """An existing run directory.
 
         Raises:
@@ -149,7 +153,7 @@ class Run:
             )
 
     @contextmanager
-    def locked(self, *parts: str, wait: bool = False) -> Generator["Run", None, None]:
+    def locked(self, *parts: str, wait: bool = False) -> Generator[Run, None, None]:
         """Hold the run, or only some parts of it, for this process, so that no two processes do the same at once.
 
         The file system must support `flock`; on one that does not, the lock fails rather than outlive a dead process.
@@ -276,6 +280,8 @@ class Run:
         Raises:
             RunError: if any other line is damaged, naming file and line.
         """
+        import pandas as pd
+
         return pd.DataFrame([row for _, row in self._rows()])
 
     def rewind(self, step: int) -> None:

@@ -4,24 +4,18 @@
 where an earlier one was stopped and computes nothing twice.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_tokenizer
-from hc_lens.data.task import Task
-from hc_lens.forward import device_of
 from hc_lens.limits import require_at_least_one, require_not_negative
-from hc_lens.metrics import evaluate
-from hc_lens.models import Classifier, new_model
 from hc_lens.origin import Origin
-from hc_lens.precision import Precision
-from hc_lens.pruning import PruneConfig, PruneError
-from hc_lens.report import CoreSummary, ReportInputs, headline, read, write_report
+from hc_lens.pruning import PruneConfig
 from hc_lens.runs import Run
 from hc_lens.stages import (
     QUESTION,
@@ -36,8 +30,16 @@ from hc_lens.stages import (
     singles_into,
 )
 from hc_lens.sweep import Pool, PruneJob, run_jobs, split
-from hc_lens.train import TrainConfig, finetune
-from hc_lens.units import Head
+from hc_lens.train import TrainConfig
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.data.task import Task
+    from hc_lens.models import Classifier
+    from hc_lens.precision import Precision
+    from hc_lens.report import CoreSummary, ReportInputs
+    from hc_lens.units import Head
 
 _log = logging.getLogger("hc_lens")
 
@@ -96,10 +98,12 @@ class Study:
     @property
     def headline(self) -> str:
         """The answer in one line."""
+        from hc_lens.report import headline, read
+
         return headline(read(self.inputs))
 
 
-Notes = Callable[[pd.DataFrame], Sequence[str]]
+Notes = Callable[["pd.DataFrame"], Sequence[str]]
 """Remarks to print in the report, from the evaluation table."""
 
 
@@ -124,6 +128,9 @@ def run_study(
         PruneError: if every seed collapsed at every sparsity.
         SweepError: if pruning failed, naming sparsity, seeds and the reason.
     """
+    from hc_lens.pruning import PruneError
+    from hc_lens.report import write_report
+
     outcomes = prune_study(model, task, config, out, pool)
     pruned = tuple(each for each in outcomes if each.subnetworks)
     if not pruned:
@@ -152,6 +159,8 @@ def prune_study(model: Classifier, task: Task, config: StudyConfig, out: Path, p
     Raises:
         RunError, LabelOrderError, TrainingError, SweepError: as `run_study`.
     """
+    from hc_lens.forward import device_of
+
     pool = pool or Pool(device=str(device_of(model)))
     finetune_study(model, task, config.train, out, rows=config.checkpoint_rows, precision=config.precision)
     source = Origin.of(Run.open(out / "finetune"))
@@ -179,6 +188,9 @@ def finetune_study(
     Raises:
         RunError, LabelOrderError, TrainingError: as `finetune`.
     """
+    from hc_lens.metrics import evaluate
+    from hc_lens.train import finetune
+
     score = partial(evaluate, trained=False, max_rows=rows, max_length=train.max_length, precision=precision)
     finetune(model, task, train, out / "finetune", evaluate=score)
     return out / "finetune"
@@ -186,6 +198,9 @@ def finetune_study(
 
 def embedded_model(seed: int = 0) -> Classifier:
     """The embedded task's classifier before training: a post-LN BERT, 4 layers x 8 heads, with a word-level tokenizer."""
+    from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_tokenizer
+    from hc_lens.models import new_model
+
     return new_model(synthetic_config(LABELS), tokenizer=synthetic_tokenizer(), seed=seed)
 
 

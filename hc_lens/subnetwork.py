@@ -1,23 +1,28 @@
 """A subnetwork: which heads and MLPs of one model stay, what the others are replaced with, and where it came from."""
 
+from __future__ import annotations
+
 import json
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
-import torch
-from jaxtyping import Bool
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from hc_lens.atomic import write_tensors
-from hc_lens.hooks import Edit, HookedModel, HookFunction
 from hc_lens.json_text import parse_json
-from hc_lens.means import ActivationMeans
-from hc_lens.models import Classifier, Cut, compacted, compacting_pays, save_compact, zeroed
 from hc_lens.provenance import Provenance
 from hc_lens.units import Head, Mlp, Unit, require_in_model
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool
+    from torch import Tensor
+
+    from hc_lens.hooks import Edit, HookedModel, HookFunction
+    from hc_lens.means import ActivationMeans
+    from hc_lens.models import Classifier, Cut
 
 
 class SubnetworkError(ValueError):
@@ -96,6 +101,8 @@ class Subnetwork:
             MeansError: for another model.
             SubnetworkError: for a model that is not a hooked classifier, and for means that are not one constant per unit.
         """
+        from hc_lens.models import compacted
+
         return compacted(self._require_classifier(model), self._cut, self._origin)
 
     def export(self, directory: str | Path, model: HookedModel, *, format: Format = "compact") -> Path:
@@ -111,6 +118,8 @@ class Subnetwork:
             FileExistsError: when `directory` holds something else than a model in this format.
             OSError: when the disk is full or not writable.
         """
+        from hc_lens.models import save_compact, zeroed
+
         if format not in get_args(Format):
             raise ValueError(f"format must be one of {list(get_args(Format))}, got {format!r}")
         if format == "compact":
@@ -122,6 +131,8 @@ class Subnetwork:
 
         `model` must have passed `require_model`, which is not repeated here.
         """
+        from hc_lens.models import Classifier, compacted, compacting_pays
+
         if (
             not isinstance(model, Classifier)
             or not self.means.positionwise
@@ -130,7 +141,7 @@ class Subnetwork:
             return None
         return compacted(model, self._cut, self._origin)
 
-    def without(self, *units: Unit) -> "Subnetwork":
+    def without(self, *units: Unit) -> Subnetwork:
         """This subnetwork with these units ablated as well.
 
         Raises:
@@ -138,7 +149,7 @@ class Subnetwork:
         """
         return self._with(units, stays=False)
 
-    def having(self, *units: Unit) -> "Subnetwork":
+    def having(self, *units: Unit) -> Subnetwork:
         """This subnetwork with these units kept as well.
 
         Raises:
@@ -156,21 +167,21 @@ class Subnetwork:
 
     def __eq__(self, other: object) -> bool:
         """Equal: the same units of the same model, with the same stand-ins. Provenance does not count."""
-        return isinstance(other, Subnetwork) and self.means.digest == other.means.digest and torch.equal(self.mask, other.mask)
+        return isinstance(other, Subnetwork) and self.means.digest == other.means.digest and self.mask.equal(other.mask)
 
     def __hash__(self) -> int:
         return hash((self.means.digest, self.mask.numpy().tobytes()))
 
-    def __and__(self, other: "Subnetwork") -> "Subnetwork":
-        return self._combine(other, "&", torch.logical_and)
+    def __and__(self, other: Subnetwork) -> Subnetwork:
+        return self._combine(other, "&", operator.and_)
 
-    def __or__(self, other: "Subnetwork") -> "Subnetwork":
-        return self._combine(other, "|", torch.logical_or)
+    def __or__(self, other: Subnetwork) -> Subnetwork:
+        return self._combine(other, "|", operator.or_)
 
-    def __sub__(self, other: "Subnetwork") -> "Subnetwork":
+    def __sub__(self, other: Subnetwork) -> Subnetwork:
         return self._combine(other, "-", lambda a, b: a & ~b)
 
-    def __invert__(self) -> "Subnetwork":
+    def __invert__(self) -> Subnetwork:
         return replace(self, mask=~self.mask, seed=None, provenance={"made by": f"~{self._label}"})
 
     def save(self, path: str | Path) -> Path:
@@ -185,13 +196,15 @@ class Subnetwork:
         return path
 
     @classmethod
-    def load(cls, path: str | Path, model: HookedModel | None = None) -> "Subnetwork":
+    def load(cls, path: str | Path, model: HookedModel | None = None) -> Subnetwork:
         """Read a subnetwork written by `save`; with `model`, refuse one of another model.
 
         Raises:
             SubnetworkError: if the file is absent or damaged.
             MeansError: if its means are absent, damaged, or (with `model`) of another model.
         """
+        from hc_lens.means import ActivationMeans
+
         path = Path(path)
         try:
             with safe_open(path, framework="pt") as file:
@@ -207,6 +220,8 @@ class Subnetwork:
 
     @property
     def _cut(self) -> Cut:
+        from hc_lens.models import Cut
+
         return Cut(self.heads | self.mlps, self.means.head, self.means.mlp)
 
     @property
@@ -215,6 +230,8 @@ class Subnetwork:
         return {**origin, **self.provenance}
 
     def _require_classifier(self, model: HookedModel) -> Classifier:
+        from hc_lens.models import Classifier
+
         self.require_model(model)
         if not isinstance(model, Classifier):
             raise SubnetworkError(f"a {type(model).__name__} cannot be made compact: only a hooked classifier (load_model) can")
@@ -229,7 +246,7 @@ class Subnetwork:
     def _label(self) -> str:
         return f"seed {self.seed}" if self.seed is not None else str(self.provenance.get("made by", "subnetwork"))
 
-    def _with(self, units: tuple[Unit, ...], *, stays: bool) -> "Subnetwork":
+    def _with(self, units: tuple[Unit, ...], *, stays: bool) -> Subnetwork:
         require_in_model(units, self.n_layers, self.n_heads)
         mask = self.mask.clone()
         for unit in units:
@@ -238,7 +255,7 @@ class Subnetwork:
         label = f"({self._label}) {sign} {{{', '.join(map(str, units))}}}"
         return replace(self, mask=mask, seed=None, provenance={"made by": label})
 
-    def _combine(self, other: "Subnetwork", sign: str, rule: Callable[[Tensor, Tensor], Tensor]) -> "Subnetwork":
+    def _combine(self, other: Subnetwork, sign: str, rule: Callable[[Tensor, Tensor], Tensor]) -> Subnetwork:
         if self.means.digest != other.means.digest:
             raise SubnetworkError(
                 f"these subnetworks have different means ({self.means.digest[:12]} and {other.means.digest[:12]}): "

@@ -116,3 +116,8 @@ def require_in_model(units: Iterable[Unit], n_layers: int, n_heads: int) -> None
             raise ValueError(
                 f"{unit} is not in this model: layers are 0..{n_layers - 1}, heads are 0..{n_heads - 1} in each layer"
             )
+
+
+def subnetwork_name(seed: int | None, index: int) -> str:
+    """What tables call the subnetwork at a place of a sequence: `"seed 42"`, or `"subnetwork 3"` if it has no seed."""
+    return f"subnetwork {index}" if seed is None else f"seed {seed}"

@@ -34,8 +34,17 @@ def _outermost(self: JaxtypingTransformer, node: ast.FunctionDef) -> ast.Functio
     return node if inside else _checked(self, node)
 
 
+def _for_real(self: JaxtypingTransformer, node: ast.If) -> ast.If:
+    """What only annotations need is imported here, or they could not be checked: `if TYPE_CHECKING` holds."""
+    if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        node.test = ast.copy_location(ast.Constant(True), node.test)
+    self.generic_visit(node)
+    return node
+
+
 # Every annotation of the package's functions is checked at run time, shapes included. Before the first import of hc_lens.
 JaxtypingTransformer.visit_FunctionDef = _outermost
+JaxtypingTransformer.visit_If = _for_real  # pyright: ignore
 install_import_hook("hc_lens", "beartype.beartype")
 
 settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy the machine is

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hc_lens import stages
+from hc_lens import analysis, metrics, stages
 from hc_lens.data import Task, synthetic_nli
 from hc_lens.models import Classifier
 from hc_lens.pruning import PruneConfig
@@ -77,12 +77,7 @@ def together(*acts: Callable[[], object]) -> list[object]:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The computations that were begun."""
     begun: list[str] = []
-    for module, name in (
-        (stages.evaluation, "evaluate"),
-        (stages.ablation, "ablate"),
-        (stages.interaction, "ablate"),
-        (stages.attention, "attention_scores"),
-    ):
+    for module, name in ((metrics, "evaluate"), (analysis, "ablate"), (analysis, "attention_scores")):
         original = getattr(module, name)
 
         def noted(*args: object, name: str = name, original: Callable[..., object] = original, **options: object) -> object:

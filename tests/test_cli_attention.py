@@ -47,7 +47,7 @@ def test_the_same_command_again_measures_nothing(pruned: Path, monkeypatch: pyte
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("hc_lens.stages.attention.attention_scores", never)
+    monkeypatch.setattr("hc_lens.analysis.attention_scores", never)
     assert main(words) == 0
     assert main([*words, "--pair", "the judge slept", "the judge <i>slept</i>"]) == 0, "another pair needs no new scores"
     page = (pruned / "attention.html").read_text()

@@ -12,7 +12,7 @@ from hc_lens.data.load import load_task
 from hc_lens.data.sampling import sample, some_rows
 from hc_lens.data.task import Split
 from hc_lens.limits import require_at_least_one, require_different, require_not_negative, require_positive
-from hc_lens.modular.incontext.training import Training
+from hc_lens.modular.incontext.config import Training
 from hc_lens.stages import Measuring
 from hc_lens.stages.rows import Rows
 from hc_lens.study import StudyConfig

@@ -19,11 +19,10 @@ from hc_lens.machine import Products, weights_as_fused
 from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier, fused
 from hc_lens.models.fused_blocks import FusedPostNorm
-from hc_lens.modular.incontext.training import Training
+from hc_lens.modular.incontext.config import Training
 from hc_lens.precision import Resolved, products_of, resolve, resolve_asked, settled, settled_in, told
 from hc_lens.pruning import PruneConfig, prune
-from hc_lens.relations.finetune import FinetuneConfig
-from hc_lens.relations.measured import RelationConfig
+from hc_lens.relations.config import FinetuneConfig, RelationConfig
 from hc_lens.runs import Run
 from hc_lens.stages import Measuring, evaluate_into, prune_into
 from hc_lens.stages.kept import options_of

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from hc_lens import stages
+from hc_lens import metrics, stages
 from hc_lens.data import Task, synthetic_nli
 from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier
@@ -18,7 +18,7 @@ from hc_lens.pruning import trained as trained_gates
 from hc_lens.pruning.advice import CLOSED
 from hc_lens.pruning.trained import TrainedGates
 from hc_lens.runs import BusyError, RunError
-from hc_lens.stages import Pruned, evaluate_into, evaluation, evaluation_of, means_into, open_pruned, prune_into
+from hc_lens.stages import Pruned, evaluate_into, evaluation_of, means_into, open_pruned, prune_into
 from hc_lens.study import embedded_model
 from hc_lens.subnetwork import Subnetwork, SubnetworkError
 
@@ -101,13 +101,13 @@ def test_a_run_takes_further_seeds_and_trains_and_evaluates_only_those(
     before = evaluate_into(first, model, task, max_rows=5, trained=False)
     more = prune_into(directory, model, task.train, means, _CONFIG, [42, 43])
     evaluated: list[list[int | None]] = []
-    measure = evaluation.evaluate
+    measure = metrics.evaluate
 
     def watched(model: Any, task: Any, subnetworks: Any, **options: Any) -> Any:
         evaluated.append([sub.seed for sub in subnetworks])
         return measure(model, task, subnetworks, **options)
 
-    monkeypatch.setattr("hc_lens.stages.evaluation.evaluate", watched)
+    monkeypatch.setattr("hc_lens.metrics.evaluate", watched)
     table = evaluate_into(more, model, task, max_rows=5, trained=False)
     assert evaluated == [[42]]
     assert [sub.seed for sub in open_pruned(directory).subnetworks] == [42, 43]

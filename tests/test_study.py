@@ -43,7 +43,7 @@ def test_a_second_call_computes_nothing_twice_and_tells_the_same(tmp_path: Path,
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("computed again")
 
-    steps = ("stages.seeds.train_seeds", "stages.evaluation.evaluate", "stages.ablation.ablate", "study.evaluate")
+    steps = ("stages.seeds.train_seeds", "metrics.evaluate", "analysis.ablate")
     for place in (*steps, "means.ActivationMeans.collect"):
         monkeypatch.setattr(f"hc_lens.{place}", never)
     monkeypatch.setattr("hc_lens.train.loop._Training.finish", never)

@@ -25,8 +25,9 @@ from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_nli, synt
 from hc_lens.data.task import Task
 from hc_lens.metrics import LabelOrderError
 from hc_lens.models import Classifier, load_model, new_model
+from hc_lens.origin import Checkpoint
 from hc_lens.runs import Run, RunError
-from hc_lens.train import Checkpoint, TrainConfig, TrainingError, checkpoints, evaluations, finetune, learning_rate
+from hc_lens.train import TrainConfig, TrainingError, checkpoints, evaluations, finetune, learning_rate
 from hc_lens.train.loop import _stream
 
 CONFIG = TrainConfig(steps=12, batch_size=8, lr=1e-3, checkpoint_every=4, log_every=3, seed=5)

@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from experiments.bench.timing import interleaved, medians, ratio, report, rounded
 from hc_lens.modular.arithmetic import all_pairs, split_pairs
-from hc_lens.modular.mlp import MlpConfig, ModularMlp
+from hc_lens.modular.config import MlpConfig
+from hc_lens.modular.mlp import ModularMlp
 from hc_lens.modular.training import denormals_flushed, loss_of, targets_of, training_step
 
 

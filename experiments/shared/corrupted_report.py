@@ -8,7 +8,8 @@ import pandas as pd
 
 from hc_lens.analysis.seeds import mean_over_seeds
 from hc_lens.modular import corrupted_figures as figures
-from hc_lens.modular.corrupted import GENERALIZING, Accuracies, Trained, two_stages
+from hc_lens.modular.config import GENERALIZING
+from hc_lens.modular.corrupted import Accuracies, Trained, two_stages
 from hc_lens.modular.curves import norm_weights, rank_correlation
 from hc_lens.modular.networks import neuron_weights
 from hc_lens.modular.phases import phase_of_run

@@ -1,50 +1,5 @@
 """Comparisons of subnetworks and of the units in them."""
 
-from hc_lens.analysis.ablation import ablate as ablate
-from hc_lens.analysis.ablation import single_heads as single_heads
-from hc_lens.analysis.attended import AttentionScores as AttentionScores
-from hc_lens.analysis.attention import attention_scores as attention_scores
-from hc_lens.analysis.compare import Comparison as Comparison
-from hc_lens.analysis.compare import SharedCore as SharedCore
-from hc_lens.analysis.compare import compare_runs as compare_runs
-from hc_lens.analysis.compare import prediction_agreement as prediction_agreement
-from hc_lens.analysis.compare import shared_over as shared_over
-from hc_lens.analysis.controls import layer_matched_sets as layer_matched_sets
-from hc_lens.analysis.dependence import dependence_on as dependence_on
-from hc_lens.analysis.development import core_head_development as core_head_development
-from hc_lens.analysis.differences import accuracy_difference as accuracy_difference
-from hc_lens.analysis.domains import by_domain as by_domain
-from hc_lens.analysis.effective_size import effective_size as effective_size
-from hc_lens.analysis.effective_size import seed_sizes as seed_sizes
-from hc_lens.analysis.effects import Ablation as Ablation
-from hc_lens.analysis.emergence import Emergence as Emergence
-from hc_lens.analysis.emergence import core_emergence as core_emergence
-from hc_lens.analysis.first_order import first_order_effects as first_order_effects
-from hc_lens.analysis.first_order import rank_correlation as rank_correlation
-from hc_lens.analysis.generalization import BeforeOnset as BeforeOnset
-from hc_lens.analysis.generalization import Onset as Onset
-from hc_lens.analysis.generalization import onset as onset
-from hc_lens.analysis.generalization import whole_before_onset as whole_before_onset
-from hc_lens.analysis.greedy import GreedyPath as GreedyPath
-from hc_lens.analysis.greedy import greedy_sets as greedy_sets
-from hc_lens.analysis.grid_agreement import GridAgreement as GridAgreement
-from hc_lens.analysis.grid_agreement import grid_agreement as grid_agreement
-from hc_lens.analysis.interaction import core_pairs as core_pairs
-from hc_lens.analysis.interaction import interaction_matrix as interaction_matrix
-from hc_lens.analysis.interaction import interactions as interactions
-from hc_lens.analysis.null import NullResult as NullResult
-from hc_lens.analysis.null import independent_size as independent_size
-from hc_lens.analysis.overlap import Core as Core
-from hc_lens.analysis.overlap import head_frequency as head_frequency
-from hc_lens.analysis.overlap import heuristic_core as heuristic_core
-from hc_lens.analysis.overlap import jaccard as jaccard
-from hc_lens.analysis.overlap import joint_histogram as joint_histogram
-from hc_lens.analysis.overlap import mlp_frequency as mlp_frequency
-from hc_lens.analysis.overlap import spearman as spearman
-from hc_lens.analysis.pattern import attention_pattern as attention_pattern
-from hc_lens.analysis.profiles import profile_table as profile_table
-from hc_lens.analysis.removal import in_subnetworks as in_subnetworks
-from hc_lens.analysis.spread import spread as spread
-from hc_lens.analysis.sweep import fall_gap as fall_gap
-from hc_lens.analysis.sweep import falls_at as falls_at
-from hc_lens.analysis.sweep import sparsity_trend as sparsity_trend
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import hypergeom
 
 from hc_lens.metrics import Interval
 
@@ -53,6 +52,8 @@ def chance_of_hits(target: Int[np.ndarray, " layer"], sets: Int[np.ndarray, "run
     Raises:
         ValueError: if a layer is said to have more heads than `n_heads`.
     """
+    from scipy.stats import hypergeom
+
     _require_fit(sets, n_heads)
     _require_fit(target[None], n_heads)
     total = np.ones(1)
@@ -68,6 +69,8 @@ def chance_of_sharing(sets: Int[np.ndarray, "run layer"], n_heads: int) -> Chanc
     Raises:
         ValueError: for no sets, or if a layer is said to have more heads than `n_heads`.
     """
+    from scipy.stats import hypergeom
+
     if not len(sets):
         raise ValueError("no sets of heads to intersect: give at least one")
     _require_fit(sets, n_heads)

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.stats import t as student_t
 
 from hc_lens.analysis.columns import require_columns
 from hc_lens.metrics import Interval
@@ -82,6 +81,8 @@ def welch_interval(first: Float[np.ndarray, " value"], second: Float[np.ndarray,
 
     It has no width where both samples have none.
     """
+    from scipy.stats import t as student_t
+
     if min(len(first), len(second)) < 2:
         return Interval(float("nan"), float("nan"))
     parts = [float(values.var(ddof=1)) / len(values) for values in (first, second)]

@@ -7,12 +7,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
+from hc_lens.analysis.choices import Curve, Semantics
 from hc_lens.analysis.grid import Cells, cells
 from hc_lens.analysis.seeds import mean_over_seeds
 from hc_lens.metrics import percentile_interval
-
-Semantics = Literal["as_coded", "as_written"]
-Curve = Literal["raw", "monotone"]
 
 _ROUNDING = 1e-9  # accuracies are ratios: 0.87 must not count as above 0.90 - 0.03 for a last binary digit
 _FULL_SIZE = 100.0

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
-from scipy.stats import t as student_t
 
 from hc_lens.analysis.chance import chance_of_hits
 from hc_lens.analysis.overlap import Core, Masked, heuristic_core, kept_units, spearman, units_of_chance
@@ -271,6 +270,8 @@ def _rank_interval(subs: Sequence[Masked], final: Sequence[Masked]) -> Interval:
 
 
 def _jackknife(without: Float[np.ndarray, " run"], value: float) -> Interval:
+    from scipy.stats import t as student_t
+
     n = len(without)
     error = np.sqrt((n - 1) * np.var(without))
     half = float(student_t.ppf(0.975, n - 1) * error)

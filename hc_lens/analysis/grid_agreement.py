@@ -5,9 +5,9 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
-from hc_lens.analysis.effective_size import Curve, Semantics, seed_sizes
+from hc_lens.analysis.choices import Curve, Semantics
+from hc_lens.analysis.effective_size import seed_sizes
 from hc_lens.analysis.grid import cells, pruned_rows
 from hc_lens.analysis.seeds import mean_over_seeds
 
@@ -122,6 +122,8 @@ def _summary(grid: pd.DataFrame, path: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rho(runs: pd.DataFrame) -> float:
+    from scipy.stats import spearmanr
+
     if len(runs) < 3 or runs["accuracy_grid"].nunique() == 1 or runs["accuracy_path"].nunique() == 1:
         return float("nan")
     return float(spearmanr(runs["accuracy_grid"], runs["accuracy_path"]).statistic)

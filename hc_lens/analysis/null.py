@@ -1,12 +1,17 @@
 """How many heads subnetworks would share by chance: independent random subnetworks, and permutations within layers."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from hc_lens.metrics import Interval
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Int
 
 _CHUNK = 16_000_000  # permuted mask entries held at once: 16 MB
 

@@ -1,18 +1,20 @@
 """What subnetworks share: how often each head is kept, how alike two sets of runs are, and the heads that all runs keep."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool
-from scipy.stats import spearmanr
-from torch import Tensor
 
 from hc_lens.analysis.null import NullResult, core_null
-from hc_lens.metrics.table import subnetwork_name
-from hc_lens.units import Head, Mlp
+from hc_lens.units import Head, Mlp, subnetwork_name
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool
+    from torch import Tensor
 
 
 @runtime_checkable
@@ -106,6 +108,8 @@ def spearman(first: Sequence[Masked], second: Sequence[Masked]) -> RankCorrelati
     Raises:
         ValueError: for no subnetworks on a side, or subnetworks of models of different shape.
     """
+    from scipy.stats import spearmanr
+
     a, b = _counts(first, second)
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return RankCorrelation(float("nan"), float("nan"), len(a))

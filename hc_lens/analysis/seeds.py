@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import stdtrit
 
 
 class SeedMean(NamedTuple):
@@ -27,6 +26,8 @@ def mean_over_seeds(
     Raises:
         ValueError: if the level is outside (0, 1).
     """
+    from scipy.special import stdtrit
+
     if not 0 < level < 1:
         raise ValueError(f"the level of an interval must be in (0, 1), got {level}")
     present = values[~np.isnan(values)].astype(np.float64)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
 from hc_lens.analysis.grid import full_rows, pruned_rows
 from hc_lens.analysis.seeds import SeedMean, mean_over_seeds
@@ -131,6 +130,8 @@ def _curves(pruned: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
 
 
 def _rho(curve: pd.Series) -> float:
+    from scipy.stats import spearmanr
+
     if len(curve) < 3 or curve.nunique() == 1:
         return float("nan")
     return float(spearmanr(curve.index, curve).statistic)

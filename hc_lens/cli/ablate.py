@@ -1,9 +1,11 @@
 """`hc-lens ablate`: what heads do alone and together."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import tyro
 
 from hc_lens.cli import output
@@ -15,7 +17,11 @@ from hc_lens.cli.together import Asked, Together, measure
 from hc_lens.precision import Precision
 from hc_lens.stages import ablate_into, open_pruned
 from hc_lens.stages.rows import Rows
-from hc_lens.units import Head
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.units import Head
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,9 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Ablate, and leave the tables in the run."""
     args = parse(Arguments, "ablate", words)
-    device = device_of_name(args.common.device)
     pruned = open_pruned(args.run)
     heads = chosen_heads(pruned, args.heads)
+    device = device_of_name(args.common.device)
     model, task = model_and_task(pruned.run, device)
     pruned.means.require_model(model)
     name = "chosen heads" if args.heads else "core"

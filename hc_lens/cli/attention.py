@@ -1,25 +1,28 @@
 """`hc-lens attention`: what heads attend to."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import tyro
 
-from hc_lens.analysis import attention_pattern
-from hc_lens.analysis.profiles import FACTOR, MINIMUM
 from hc_lens.cli import output
 from hc_lens.cli.heads import chosen_heads
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
 from hc_lens.cli.origin import model_and_task
-from hc_lens.data import Task
 from hc_lens.data.words import Matching
-from hc_lens.figures import PROFILES, attention_dots, attention_map, head_profiles
 from hc_lens.precision import Precision
-from hc_lens.report import Article, Section, text_table, write_article
 from hc_lens.stages import AttentionTables, Pruned, attention_into, open_pruned
 from hc_lens.units import Head
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.data import Task
+    from hc_lens.report import Article
 
 _EVIDENCE = ["head", "profile", "relation", "score", "low", "high", "baseline", "ratio", "shuffled", "runner_up"]
 
@@ -52,9 +55,14 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Measure, and leave the tables and a page of figures in the run."""
     args = parse(Arguments, "attention", words)
-    device = device_of_name(args.common.device)
+
     pruned = open_pruned(args.run)
     heads = chosen_heads(pruned, args.heads)
+    device = device_of_name(args.common.device)
+
+    from hc_lens.analysis import attention_pattern
+    from hc_lens.report import write_article
+
     model, task = model_and_task(pruned.run, device)
     pruned.means.require_model(model)
     if unknown := [case for case in args.case if case not in task.cases]:
@@ -91,6 +99,8 @@ def _evidence(profiles: pd.DataFrame, heads: Sequence[Head]) -> pd.DataFrame:
 
 def _answer(shown: pd.DataFrame, name: str) -> str:
     """How many of the heads have which profile."""
+    from hc_lens.figures import PROFILES
+
     told = [
         f"{len(rows)} {meaning} ({', '.join(rows['head'])})"
         for profile, (_, meaning) in PROFILES.items()
@@ -110,6 +120,10 @@ def _pair(args: Arguments, task: Task) -> tuple[str, str]:
 def _article(
     args: Arguments, pruned: Pruned, tables: AttentionTables, heads: Sequence[Head], answer: str, pattern: pd.DataFrame
 ) -> Article:
+    from hc_lens.analysis.profiles import FACTOR, MINIMUM
+    from hc_lens.figures import attention_dots, attention_map, head_profiles
+    from hc_lens.report import Article, Section, text_table
+
     scores = tables.groups if len(args.case) not in (1, 2, 3, 4) else tables.scores
     drawn = scores[[Head(*at) in heads for at in zip(scores["layer"], scores["head"], strict=True)]]
     profiles = tables.profiles.assign(

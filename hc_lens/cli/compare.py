@@ -1,20 +1,24 @@
 """`hc-lens compare`: pruning runs side by side."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from hc_lens.analysis import Comparison, SharedCore, accuracy_difference, compare_runs, shared_over
 from hc_lens.cli import output
 from hc_lens.cli.grid import keep_figure
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import RunPaths, each_once, parse
-from hc_lens.figures import frequency_scatter, jaccard_heatmap
 from hc_lens.stages import Pruned, evaluation_of, open_pruned
 from hc_lens.stages.members import require_different_runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.analysis import Comparison, SharedCore
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,16 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Compare the runs' heads, cores and accuracies."""
     args = parse(Arguments, "compare", words)
+
     paths = each_once(args.runs)
     if len(paths) < 2:
         raise ValueError(f"give two different RUNs or more, got {len(args.runs)} (see hc-lens compare --help)")
     pruned = [open_pruned(path) for path in paths]
     require_different_runs(pruned)
     names = _names(paths)
+
+    from hc_lens.analysis import shared_over
+
     cores = shared_over([p.subnetworks for p in pruned], args.k, names)
     _show_cores(cores, args.out)
     _show_pairs(pruned, cores, args)
@@ -64,6 +72,8 @@ def _names(paths: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _show_cores(cores: SharedCore, out: Path | None) -> None:
+    import pandas as pd
+
     rows = pd.DataFrame(
         {
             "run": cores.names,
@@ -79,11 +89,17 @@ def _show_cores(cores: SharedCore, out: Path | None) -> None:
     if len(cores.names) > 2:
         print(f"\nJaccard similarity of the cores\n{cores.jaccard.to_string(float_format=lambda value: f'{value:.3f}')}")
     if out is not None:
+        from hc_lens.figures import jaccard_heatmap
+
         keep_figure(jaccard_heatmap(cores.jaccard), out, "core_jaccard")
 
 
 def _show_pairs(pruned: Sequence[Pruned], cores: SharedCore, args: Arguments) -> None:
     """How alike each two runs are."""
+    import pandas as pd
+
+    from hc_lens.analysis import compare_runs
+
     tables: list[pd.DataFrame] = []
     for i, j in combinations(range(len(pruned)), 2):
         names = (cores.names[i], cores.names[j])
@@ -97,12 +113,18 @@ def _show_pairs(pruned: Sequence[Pruned], cores: SharedCore, args: Arguments) ->
 
 
 def _draw(found: Comparison, names: tuple[str, str], sizes: tuple[int, int], out: Path, which: str) -> None:
+    from hc_lens.figures import frequency_scatter, jaccard_heatmap
+
     keep_figure(frequency_scatter(found.frequency, names), out, f"frequency_{which}")
     keep_figure(jaccard_heatmap(found.similarity, sizes), out, f"jaccard_{which}")
 
 
 def _show_accuracy(pruned: Sequence[Pruned], names: Sequence[str], out: Path | None) -> None:
     """Each later run's accuracies against the first's."""
+    import pandas as pd
+
+    from hc_lens.analysis import accuracy_difference
+
     if missing := [
         name for p, name in zip(pruned, names, strict=True) if not p.run.file("evaluation/full", "parquet").exists()
     ]:

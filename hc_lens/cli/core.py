@@ -1,18 +1,23 @@
 """`hc-lens core`: the heads that the subnetworks share."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from hc_lens.analysis import jaccard, spearman
 from hc_lens.cli import output
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import RunPaths, at_least_one, parse
-from hc_lens.report import CoreSummary
 from hc_lens.stages import Pruned, core_into, open_pruned
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.report import CoreSummary
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,11 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Find the core, and leave it in the first run."""
     args = parse(Arguments, "core", words)
+
     pruned = [open_pruned(path) for path in at_least_one(args.runs, "core")]
+
+    from hc_lens.analysis import jaccard, spearman
+
     core = core_into(pruned, args.k, args.permutations, seed=args.seed)
     kept = kept_by(pruned, core)
     output.keep(kept, args.out, "core")
@@ -56,6 +65,8 @@ def main(words: Sequence[str]) -> None:
 
 def kept_by(pruned: Sequence[Pruned], core: CoreSummary) -> pd.DataFrame:
     """One row per core head, one column per run."""
+    import pandas as pd
+
     rows = {"head": [str(head) for head in core.heads]}
     counts = {str(p.run.path): [sum(head in sub.heads for sub in p.subnetworks) for head in core.heads] for p in pruned}
     return pd.DataFrame(rows | counts)

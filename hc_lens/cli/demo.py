@@ -1,5 +1,7 @@
 """`hc-lens demo`: the whole line on embedded data."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -8,7 +10,6 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.core import headline as core_headline
-from hc_lens.cli.finetune import with_steps
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, PoolChoice, Seeds, TaskChoice, device_of_name, parse
 from hc_lens.cli.prune import with_steps as with_pruning_steps
@@ -62,6 +63,8 @@ def main(words: Sequence[str]) -> None:
 
 def study_config(args: Arguments) -> StudyConfig:
     """The demo's configuration with what was asked for."""
+    from hc_lens.cli.finetune import with_steps
+
     pruning = replace(with_pruning_steps(DEMO.prune[0], args.prune_steps), precision=args.precision)
     return replace(
         DEMO,

@@ -1,21 +1,22 @@
 """`hc-lens effective-size`: how small a faithful subnetwork is, checkpoint by checkpoint."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import tyro
 
-from hc_lens.analysis.effective_size import Curve, Semantics, effective_size
-from hc_lens.analysis.published import published_grid, published_training
+from hc_lens.analysis.choices import Curve, Semantics
 from hc_lens.cli import output
 from hc_lens.cli.grid import GridChoice, Gridded, checkpoints_of, keep_figure, prune_grid
 from hc_lens.cli.numbers import Natural
 from hc_lens.cli.options import Common, parse
-from hc_lens.figures import effective_size_curves
-from hc_lens.figures.style import percent
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,14 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Prune and evaluate, and leave the runs, tables and figures in the directory."""
     args = parse(Arguments, "effective-size", words)
+
     gridded = _published(args) if args.published is not None else _pruned(args)
+
+    import pandas as pd
+
+    from hc_lens.analysis.effective_size import effective_size
+    from hc_lens.figures import effective_size_curves
+
     output.keep(gridded.evaluation, gridded.directory, "accuracy_by_checkpoint")
     sizes: list[pd.DataFrame] = []
     for semantics in dict.fromkeys(args.semantics):
@@ -59,6 +67,10 @@ def _pruned(args: Arguments) -> Gridded:
 
 
 def _published(args: Arguments) -> Gridded:
+    import pandas as pd
+
+    from hc_lens.analysis.published import published_grid, published_training
+
     folder = args.published
     if args.finetuned or folder is None:
         raise ValueError("give either FINETUNED or --published, not both")
@@ -69,6 +81,8 @@ def _published(args: Arguments) -> Gridded:
 
 def _by_step(table: pd.DataFrame) -> pd.DataFrame:
     """One row per checkpoint: the size on each set with its interval, and the full model's accuracy."""
+    import pandas as pd
+
     wide = table.pivot(index="step", columns="set", values=["size", "low", "high", "full"])
     columns: dict[str, object] = {}
     for name in (name for name in ("ID", "OOD", "mixed") if name in set(table["set"])):
@@ -82,6 +96,8 @@ def _by_step(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _headline(table: pd.DataFrame) -> str:
+    from hc_lens.figures.style import percent
+
     ends = [table["step"].min(), table["step"].max()]
     kept = table[table["step"].isin(ends)].pivot(index="set", columns="step", values="size")
     names = {"ID": "in-domain", "OOD": "out of domain", "mixed": "mixed"}

@@ -1,25 +1,28 @@
 """`hc-lens emergence`: when the heuristic core is there, beside when the model generalizes."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import tyro
 
-from hc_lens.analysis import Core, Emergence, Onset, core_emergence, onset, whole_before_onset
 from hc_lens.cli import output
 from hc_lens.cli.grid import PruneChoice, checkpoints_of, keep_figure
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, TaskChoice, parse
 from hc_lens.cli.origin import Start
-from hc_lens.figures import core_entry, emergence_curves
-from hc_lens.pruning import PruneError
 from hc_lens.runs import digest
 from hc_lens.stages import core_of, open_pruned
 from hc_lens.sweep import AtCheckpoint, over_checkpoints, prune_checkpoints_into, subnetworks_by_step
-from hc_lens.train import Checkpoint, evaluations
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.analysis import Core, Emergence, Onset
+    from hc_lens.origin import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -48,19 +51,29 @@ class Arguments:
 
     def onset_in(self, table: pd.DataFrame) -> Onset:
         """Where generalization sets in."""
+        from hc_lens.analysis import onset
+
         return onset(table, level=self.level, cases=self.onset_cases or None, stays=self.stays)
 
 
 def main(words: Sequence[str]) -> None:
     """Prune, evaluate and compare, and leave the runs, tables and figures in the directory."""
     args = parse(Arguments, "emergence", words)
+
     chosen = _chosen(args)
+
+    from hc_lens.train import evaluations
+
     trained = evaluations(Path(args.finetuned))
     if not trained.empty:
         args.onset_in(trained)  # a wrong level or case is said before hours of pruning, not after
     core = core_of([open_pruned(path) for path in args.core], args.k) if args.core else None
     directory, found = _pruned(args, chosen)
     _require_final_model(args, found)
+
+    from hc_lens.analysis import core_emergence, whole_before_onset
+    from hc_lens.figures import core_entry, emergence_curves
+
     emergence = core_emergence(subnetworks_by_step(found), None if core else args.k, core=core, seed=args.pruning.seed)
     pruned = over_checkpoints(found)
     table = pruned[pruned["subnetwork"] == "full"] if trained.empty else trained
@@ -99,6 +112,8 @@ def _chosen(args: Arguments) -> list[Checkpoint]:
 
 
 def _pruned(args: Arguments, chosen: Sequence[Checkpoint]) -> tuple[Path, list[AtCheckpoint]]:
+    from hc_lens.pruning import PruneError
+
     choice = args.pruning
     pool, config = choice.pool.on(args.common.device), choice.pruning.config(args.sparsity)
     task = Start.find(args.finetuned, TaskChoice()).task
@@ -135,6 +150,8 @@ def _told(core: Core) -> str:
 
 def _by_step(evaluation: pd.DataFrame, emergence: Emergence, all_steps: Sequence[int]) -> pd.DataFrame:
     """One row per pruned checkpoint: mean accuracy of the full model, recall and what it is compared with."""
+    import pandas as pd
+
     means = evaluation.pivot_table(index="step", columns="group", values="accuracy")
     steps = emergence.steps.set_index("step").reindex(list(all_steps)).reset_index()
     steps["n"] = steps["n"].fillna(0).astype(int)  # where every seed collapsed there is a gap

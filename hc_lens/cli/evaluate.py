@@ -1,9 +1,11 @@
 """`hc-lens evaluate`: the full model and its subnetworks on every case."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import tyro
 
 from hc_lens.cli import output
@@ -12,6 +14,9 @@ from hc_lens.cli.options import Computing, RunPaths, at_least_one, device_of_nam
 from hc_lens.cli.origin import model_and_task
 from hc_lens.precision import Precision
 from hc_lens.stages import evaluate_into, open_pruned
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,14 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Evaluate each run, and leave the table in it."""
     args = parse(Arguments, "evaluate", words)
+
+    runs = [open_pruned(path) for path in at_least_one(args.runs, "evaluate")]
     device = device_of_name(args.common.device)
+
+    import pandas as pd
+
     tables: list[pd.DataFrame] = []
-    for path in at_least_one(args.runs, "evaluate"):
-        pruned = open_pruned(path)
+    for path, pruned in zip(args.runs, runs, strict=True):
         model, task = model_and_task(pruned.run, device)
         pruned.means.require_model(model)
         table = evaluate_into(

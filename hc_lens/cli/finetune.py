@@ -1,23 +1,27 @@
 """`hc-lens finetune`: a classifier from a model and a task."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.numbers import Count
 from hc_lens.cli.options import Common, TaskChoice, device_of_name, parse, peek
-from hc_lens.data import Task
-from hc_lens.metrics import evaluate
-from hc_lens.models import Classifier, load_model, minilm_directory
 from hc_lens.runs import digest
 from hc_lens.study import DEMO, embedded_model
-from hc_lens.train import TrainConfig, evaluations, finetune
+from hc_lens.train import TrainConfig
+
+if TYPE_CHECKING:
+    import torch
+
+    from hc_lens.data import Task
+    from hc_lens.models import Classifier
 
 Preset = Literal["embedded", "plain", "paper-mnli", "paper-qqp"]
 
@@ -51,6 +55,10 @@ def main(words: Sequence[str]) -> None:
     start = PRESETS.get(preset, TrainConfig())
     start = with_steps(start, peek(words, "--steps", int, start.steps))
     args = parse(Arguments, "finetune", words, Arguments(training=start))
+
+    from hc_lens.metrics import evaluate
+    from hc_lens.train import evaluations, finetune
+
     device = device_of_name(args.common.device)
     task = args.task.load()
     model = starting_model(args.model, task, device, args.training.seed)
@@ -81,6 +89,8 @@ def starting_model(name: str, task: Task, device: torch.device, seed: int) -> Cl
         ValueError: for the embedded model on other words than its own.
         FileNotFoundError: for a name that is neither a directory nor a hub model.
     """
+    from hc_lens.models import load_model, minilm_directory
+
     if name != "embedded":
         return load_model(minilm_directory() if name == "minilm" else name, labels=task.labels, device=device, seed=seed)
     if not task.name.startswith("synthetic"):

@@ -1,11 +1,12 @@
 """What the commands over a sparsity grid share: how it is chosen, made from a fine-tuning run, and drawn."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
-import plotly.graph_objects as go
 import tyro
 
 from hc_lens.cli import output
@@ -24,7 +25,12 @@ from hc_lens.sweep import (
     path_checkpoints_into,
     prune_checkpoints_into,
 )
-from hc_lens.train import Checkpoint
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from hc_lens.origin import Checkpoint
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,18 @@
 """`hc-lens modular corrupted`: what a network memorises and what it generalizes when some of its training labels are wrong."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pandas as pd
 import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.grid import keep_figure
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, device_of_name, parse
-from hc_lens.modular.corrupted import (
-    GENERALIZING,
-    CorruptedConfig,
-    Operation,
-    directory_of,
-    train_corrupted,
-    two_stages,
-)
-from hc_lens.modular.corrupted_figures import accuracies_over_time, ipr_histogram, pruning_curves_figure
-from hc_lens.modular.curves import pruning_curves, threshold_table
-from hc_lens.modular.mlp import Activation, MlpConfig
-from hc_lens.modular.phases import phase_of_run
-from hc_lens.modular.training import FitConfig, LossName
+from hc_lens.modular.config import GENERALIZING, Activation, CorruptedConfig, FitConfig, LossName, MlpConfig, Operation
 
 
 @dataclass(frozen=True)
@@ -80,6 +69,14 @@ def main(words: Sequence[str]) -> None:
     if not 0 <= args.threshold <= 1:
         raise ValueError(f"--threshold: an IPR is in [0, 1], got {args.threshold}")
     config = args.config()
+
+    import pandas as pd
+
+    from hc_lens.modular.corrupted import directory_of, train_corrupted, two_stages
+    from hc_lens.modular.corrupted_figures import accuracies_over_time, ipr_histogram, pruning_curves_figure
+    from hc_lens.modular.curves import pruning_curves, threshold_table
+    from hc_lens.modular.phases import phase_of_run
+
     place = args.common.out or directory_of(config, Path("runs"))
     trained = train_corrupted(config, place, device_of_name(args.common.device))
     curves = pruning_curves(trained, [step / 20 for step in range(20)])

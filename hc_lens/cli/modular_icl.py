@@ -1,20 +1,23 @@
 """`hc-lens modular icl`: one setting of in-context learning modulo p, its accuracy by shot and its phase."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, device_of_name, parse
-from hc_lens.modular.incontext.evaluation import THRESHOLD, EvaluationSet, last_shot, phase_of
-from hc_lens.modular.incontext.model import ModelConfig
-from hc_lens.modular.incontext.training import Data, InContextConfig, TaskRule, Training, train_in_context
+from hc_lens.modular.incontext.config import Data, InContextConfig, ModelConfig, TaskRule, Training
 from hc_lens.precision import Precision
 from hc_lens.runs import digest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,9 @@ def main(words: Sequence[str]) -> None:
     """Train the setting, or go on with it, and print what it can do."""
     args = parse(Arguments, "modular icl", words)
     config = setting(args)
+
+    from hc_lens.modular.incontext.training import train_in_context
+
     directory = args.common.out or Path("runs") / f"modular-icl-{digest(asdict(config))[:12]}"
     device = device_of_name(args.common.device)
     output.say(f"{args.tasks} of {args.p**2} tasks modulo {args.p}, {args.steps} steps, on {device}, in {directory}")
@@ -105,6 +111,8 @@ def setting(args: Arguments) -> InContextConfig:
 
 def by_shot(last: pd.DataFrame) -> pd.DataFrame:
     """One row per number of examples, one column per set; empty where a set has no longer sequences."""
+    from hc_lens.modular.incontext.evaluation import EvaluationSet
+
     names = [str(EvaluationSet(*of)) for of in zip(last["tasks"], last["examples"], strict=True)]
     table = last.assign(set=names, examples=last["shot"] - 1).pivot(index="examples", columns="set", values="accuracy")
     return table[list(dict.fromkeys(names))].reset_index()
@@ -112,6 +120,8 @@ def by_shot(last: pd.DataFrame) -> pd.DataFrame:
 
 def headline(last: pd.DataFrame, config: InContextConfig) -> str:
     """The phase, and the accuracies that make it."""
+    from hc_lens.modular.incontext.evaluation import THRESHOLD, last_shot, phase_of
+
     accuracies = last_shot(last)
     said = ", ".join(f"{accuracy:.3f} on {of}" for of, accuracy in accuracies.items())
     return f"phase: {phase_of(accuracies)} (from {THRESHOLD:g} on): {said}; chance {1 / config.data.p:.3f}"

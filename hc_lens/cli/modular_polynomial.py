@@ -1,20 +1,20 @@
 """`hc-lens modular polynomial`: the expert network of a polynomial, its accuracy, and whether the polynomial can be learned."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import parse
-from hc_lens.modular.accuracy import predictions
-from hc_lens.modular.arithmetic import all_pairs
-from hc_lens.modular.expert import ExpertNetwork
-from hc_lens.modular.learnable import classify
-from hc_lens.modular.polynomial import Polynomial, polynomial
+
+if TYPE_CHECKING:
+    from hc_lens.modular.polynomial import Polynomial
 
 _SHOWN_TERMS = 12
 
@@ -40,7 +40,16 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Read the polynomial, say whether it is of a learnable form, build the network, and end with its accuracy."""
     args = parse(Arguments, "modular polynomial", words)
+
+    from hc_lens.modular.polynomial import polynomial
+
     found = polynomial(args.text, args.p)
+
+    from hc_lens.modular.accuracy import predictions
+    from hc_lens.modular.arithmetic import all_pairs
+    from hc_lens.modular.expert import ExpertNetwork
+    from hc_lens.modular.learnable import classify
+
     print(f"{_shown(found)}  (mod {args.p})")
     print(classify(found))
     start = time.perf_counter()

@@ -1,19 +1,25 @@
 """What several commands take: seeds, a device, a task; and how their arguments are read."""
 
+from __future__ import annotations
+
 import argparse
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
-import torch
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from hc_lens.cli.numbers import Count, Natural, require_numbers
-from hc_lens.data import Columns, Task, load_task, synthetic_nli
+from hc_lens.data import Task
 from hc_lens.limits import require_at_least_one, require_different
+from hc_lens.runs import Run
 from hc_lens.sweep import Pool
+
+if TYPE_CHECKING:
+    import torch
 
 _T = TypeVar("_T")
 
@@ -90,6 +96,7 @@ def each_once(runs: tuple[Path, ...]) -> tuple[Path, ...]:
 
     Raises:
         ValueError: if one is given twice, however it is spelled.
+        RunError: if one is not a run.
     """
     known: dict[Path, Path] = {}
     for run in runs:
@@ -97,6 +104,8 @@ def each_once(runs: tuple[Path, ...]) -> tuple[Path, ...]:
             spelled = "" if run == known[place] else f", as {known[place]} and as {run}"
             raise ValueError(f"{known[place]} is given twice{spelled}: give each run once")
         known[place] = run
+    for run in runs:
+        Run.open(run)
     return runs
 
 
@@ -106,14 +115,11 @@ def device_of_name(name: str) -> torch.device:
     Raises:
         ValueError: if there is no such device here.
     """
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"--device {name}: no such device; give auto, cpu, cuda or cuda:1") from None
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"--device {name}: only cpu and cuda are supported")
+    device = torch.device(name)
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise ValueError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices")
     return device
@@ -190,6 +196,8 @@ class TaskChoice:
         Raises:
             FileNotFoundError, ValueError: as `load_task`.
         """
+        from hc_lens.data import Columns, load_task, synthetic_nli
+
         name = self.task or "synthetic"
         if name == "synthetic" and not self.ood:
             require_at_least_one("limit", self.limit)
@@ -225,7 +233,7 @@ class TaskChoice:
         return asdict(self) | {"task": file, "validation": validation, "ood": ood}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, object]) -> "TaskChoice":
+    def from_json(cls, stored: Mapping[str, object]) -> TaskChoice:
         """The choice back."""
         values = {key: tuple(cast("list[str]", v)) if isinstance(v, list) else v for key, v in stored.items()}
         if isinstance(values.get("validation"), str):
@@ -260,6 +268,7 @@ def parse(arguments: type[_T], command: str, words: Sequence[str], default: _T |
         read = tyro.cli(arguments, prog=prog, args=list(words), default=default)
     require_numbers(read)
     _require_directory(read)
+    _require_device(read)
     return read
 
 
@@ -272,6 +281,15 @@ def _require_directory(arguments: object) -> None:
         places = (value, *value.parents) if name == "out" and isinstance(value, Path) else ()
         if files := [place for place in places if place.is_file()]:
             raise ValueError(f"--out {value}: {files[0]} is a file, results need a directory")
+
+
+def _require_device(arguments: object) -> None:
+    """Refuse a `--device` of another kind without asking torch, which takes longer to import than the rest."""
+    for name, value in ((field.name, getattr(arguments, field.name)) for field in fields(cast(Any, arguments))):
+        if is_dataclass(value):
+            _require_device(value)
+        elif name == "device" and not re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", value):
+            raise ValueError(f"--device {value}: no such device; give auto, cpu, cuda or cuda:1")
 
 
 def peek(words: Sequence[str], option: str, read: Callable[[str], _T], otherwise: _T) -> _T:

@@ -1,18 +1,22 @@
 """Model and task of a command: those that its MODEL argument names, or those that a run was made from."""
 
+from __future__ import annotations
+
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
-
-import torch
+from typing import TYPE_CHECKING, cast
 
 from hc_lens.cli.options import TaskChoice
 from hc_lens.data import Task
 from hc_lens.data.stored import save_task
-from hc_lens.models import Classifier, load_model, minilm_directory
 from hc_lens.origin import Origin
 from hc_lens.runs import Run, RunError
+
+if TYPE_CHECKING:
+    import torch
+
+    from hc_lens.models import Classifier
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Start:
     trained: Origin | None = None
 
     @staticmethod
-    def find(model: str, choice: TaskChoice) -> "Start":
+    def find(model: str, choice: TaskChoice) -> Start:
         """What a command's MODEL argument names: a fine-tuning run, a model directory, `minilm`, or a hub name.
 
         Raises:
@@ -110,6 +114,8 @@ def _started(path: Path) -> Start:
 
 
 def _load(model: str, device: torch.device) -> Classifier:
+    from hc_lens.models import load_model, minilm_directory
+
     return load_model(minilm_directory() if model == "minilm" else model, device=device)
 
 
@@ -123,7 +129,7 @@ class _Earlier:
     finetuned: Path | None
 
     @staticmethod
-    def of(run: Run) -> "_Earlier | None":
+    def of(run: Run) -> _Earlier | None:
         """What is stored, if an earlier version did."""
         stored = run.read_json("origin") if run.file("origin", "json").exists() else None
         fields = cast("dict[str, object]", stored) if isinstance(stored, dict) else {}

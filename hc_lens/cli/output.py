@@ -1,11 +1,15 @@
 """What commands print: tables, one headline, and where the results are. Results go to stdout, the rest to stderr."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from hc_lens.runs import atomic_path
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def say(text: str) -> None:

@@ -1,5 +1,7 @@
 """`hc-lens prune`: one subnetwork per seed."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from hc_lens.cli.numbers import Count
 from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse, peek
 from hc_lens.cli.origin import Start
 from hc_lens.means import Ablation
-from hc_lens.pruning import PruneConfig, PruneError
+from hc_lens.pruning import PruneConfig
 from hc_lens.runs import digest
 from hc_lens.stages import kept_outcome, means_into, means_spec, prune_into
 
@@ -40,10 +42,14 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Prune, and leave the subnetworks in the run's directory."""
     args = parse(Arguments, "prune", words, _defaults(words))
+
     if not args.model:
         raise ValueError("no MODEL given: name a fine-tuning run, a model directory or a hub name (see hc-lens prune --help)")
-    device = device_of_name(args.common.device)
     start = Start.find(args.model, args.task)
+    device = device_of_name(args.common.device)
+
+    from hc_lens.pruning import PruneError
+
     model, task = start.load_classifier(device), start.task
     rows, length = args.means_rows, args.pruning.max_length
     stand_ins = means_spec(model, task.train, rows=rows, max_length=length, kind=args.ablation)

@@ -1,23 +1,25 @@
 """`hc-lens relations finetune`: does a model that is fine-tuned on new labels of the answers label held-out subjects right?"""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-import pandas as pd
 import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, Seeds, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, open_model, open_run
-from hc_lens.models.language import LanguageModel
 from hc_lens.precision import Precision
-from hc_lens.relations.finetune import OPAQUE, FinetuneConfig, finetune_relation
-from hc_lens.relations.measured import labels_of, tuning_in
-from hc_lens.relations.relation import Relation
-from hc_lens.relations.scores import above_chance, majority_rate
-from hc_lens.relations.split import split_facts
+from hc_lens.relations.config import OPAQUE, FinetuneConfig
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.models.language import LanguageModel
+    from hc_lens.relations.relation import Relation
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ def main(words: Sequence[str]) -> None:
     args = parse(Arguments, "relations finetune", words)
     config = args.config()
     relations = args.choice.load(args.relations)
+
+    import pandas as pd
+
+    from hc_lens.relations.measured import tuning_in
+
     model = open_model(args.model, args.common.device)
     settings = {
         "train_share": args.choice.train_share,
@@ -106,6 +113,11 @@ def generalized(
     model: LanguageModel, relation: Relation, assignment: int, seed: int, config: FinetuneConfig, args: Arguments
 ) -> dict[str, object]:
     """One fine-tuning, as a row."""
+    from hc_lens.relations.finetune import finetune_relation
+    from hc_lens.relations.measured import labels_of
+    from hc_lens.relations.scores import above_chance, majority_rate
+    from hc_lens.relations.split import split_facts
+
     split = split_facts(relation, args.choice.train_share, seed)
     labels = labels_of(model, relation, args.category, assignment)
     found = finetune_relation(model, relation, split, labels, args.prompt, config, seed)

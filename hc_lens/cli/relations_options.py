@@ -1,21 +1,23 @@
 """What the questions about relations take: a language model, relations, how they are cleaned; where they leave results."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, device_of_name
-from hc_lens.models.fingerprint import fingerprint
-from hc_lens.models.language import LanguageModel, load_language_model, smollm2_file
-from hc_lens.relations.cleaning import CleaningConfig, clean, usable
-from hc_lens.relations.relation import Relation
-from hc_lens.relations.sources import load_relation, load_relations
+from hc_lens.relations.config import CleaningConfig
 from hc_lens.runs import Run
+
+if TYPE_CHECKING:
+    from hc_lens.models.language import LanguageModel
+    from hc_lens.relations.relation import Relation
 
 ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 
@@ -65,6 +67,9 @@ class RelationChoice:
         return tuple(relations)
 
     def _relations(self, path: Path) -> list[Relation]:
+        from hc_lens.relations.cleaning import clean, usable
+        from hc_lens.relations.sources import load_relation, load_relations
+
         caps = self.max_subjects_per_answer, self.max_subjects
         config = CleaningConfig(self.min_subjects, self.max_answers, *caps, self.cleaning_seed)
         if not path.exists():
@@ -86,6 +91,8 @@ def open_model(name: str, device: str) -> LanguageModel:
         FileNotFoundError, ValueError: as `load_language_model`.
         ModuleNotFoundError: for smollm2, or a GGUF file, where the extra is not installed.
     """
+    from hc_lens.models.language import load_language_model, smollm2_file
+
     output.say(f"reading {name}")
     return load_language_model(smollm2_file() if name == "smollm2" else name, device=device_of_name(device))
 
@@ -98,6 +105,8 @@ def open_run(
     Raises:
         RunError: if the directory holds something else.
     """
+    from hc_lens.models.fingerprint import fingerprint
+
     spec = {"model": fingerprint(model), "relations": [asdict(relation) for relation in relations], **settings}
     return keep_run(common, kind, spec)
 

@@ -1,9 +1,11 @@
 """`hc-lens relations probe`: how linearly readable relations are in a pretrained language model, layer by layer."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import tyro
 
 from hc_lens.cli import output
@@ -11,16 +13,14 @@ from hc_lens.cli.grid import keep_figure
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, open_model, open_run
-from hc_lens.models.language import LanguageModel
 from hc_lens.precision import Kind, Precision, settled
-from hc_lens.relations.figures import layer_profile
-from hc_lens.relations.finetune import OPAQUE
-from hc_lens.relations.probe import ProbeConfig, control_task, readability
-from hc_lens.relations.prompts import encode_prompts
-from hc_lens.relations.relation import Relation
-from hc_lens.relations.representations import Place, representations
-from hc_lens.relations.scores import above_chance
-from hc_lens.relations.split import split_facts
+from hc_lens.relations.config import OPAQUE, Place, ProbeConfig
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.models.language import LanguageModel
+    from hc_lens.relations.relation import Relation
 
 _SIDE_BY_SIDE = 6  # relations whose profiles are printed beside one another
 
@@ -60,6 +60,11 @@ def main(words: Sequence[str]) -> None:
     args = parse(Arguments, "relations probe", words)
     config = ProbeConfig(folds=args.folds, seed=args.seed)
     relations = args.choice.load(args.relations)
+
+    import pandas as pd
+
+    from hc_lens.relations.figures import layer_profile
+
     model = open_model(args.model, args.common.device)
     settings = {
         "train_share": args.choice.train_share,
@@ -96,6 +101,14 @@ def by_layer(
     model: LanguageModel, relation: Relation, config: ProbeConfig, args: Arguments, precision: Kind = "fp32"
 ) -> pd.DataFrame:
     """A row for every layer: accuracies, and what is known of the relation as a whole."""
+    import pandas as pd
+
+    from hc_lens.relations.probe import control_task, readability
+    from hc_lens.relations.prompts import encode_prompts
+    from hc_lens.relations.representations import representations
+    from hc_lens.relations.scores import above_chance
+    from hc_lens.relations.split import split_facts
+
     split = split_facts(relation, args.choice.train_share, args.seed)
     prompts = encode_prompts(model, relation, args.prompt)
     resid = representations(model, prompts, args.at, args.batch_size, precision).resid

@@ -1,28 +1,28 @@
 """`hc-lens relations study`: does the readability of relations before fine-tuning predict how they generalize after it?"""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, Seeds, device_of_name, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, keep_run
-from hc_lens.models import smollm2_file
 from hc_lens.precision import Precision
 from hc_lens.provenance import provenance
-from hc_lens.relations.across import LEAST
-from hc_lens.relations.finetune import OPAQUE, FinetuneConfig
-from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
-from hc_lens.relations.measured import RelationConfig
-from hc_lens.relations.relation import Relation
-from hc_lens.relations.report import Studied, findings, sections, told
-from hc_lens.relations.study import X, Y
-from hc_lens.report import Article, write_article
+from hc_lens.relations.config import LEAST, OPAQUE, FinetuneConfig
 from hc_lens.sweep import Pool
+
+if TYPE_CHECKING:
+    from hc_lens.relations.config import RelationConfig
+    from hc_lens.relations.relation import Relation
+    from hc_lens.relations.report import Studied
+    from hc_lens.report import Article
 
 _QUESTION = "Does the linear readability of a relation before fine-tuning predict how new labels for its answers generalize?"
 
@@ -67,6 +67,8 @@ class Arguments:
 
     def config(self) -> RelationConfig:
         """How each relation is measured."""
+        from hc_lens.relations.config import RelationConfig
+
         return RelationConfig(
             template=self.prompt,
             train_share=self.choice.train_share,
@@ -88,6 +90,13 @@ def main(words: Sequence[str]) -> None:
     relations = args.choice.load(args.relations)
     if len(relations) < LEAST:
         raise ValueError(f"a correlation needs at least {LEAST} relations, got {len(relations)}: name more files, or a folder")
+
+    from hc_lens.models import smollm2_file
+    from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
+    from hc_lens.relations.report import Studied
+    from hc_lens.relations.study import X, Y
+    from hc_lens.report import write_article
+
     counts = None if args.counts is None else read_counts(args.counts, relations)
     output.say(f"reading {args.model}")
     source = ModelSource.of(smollm2_file() if args.model == "smollm2" else args.model)
@@ -110,6 +119,8 @@ def read_counts(file: Path, relations: Sequence[Relation]) -> Mapping[str, float
         FileNotFoundError: if there is no such file.
         ValueError: naming the file and the line or the subject, for a count that is none or missing.
     """
+    import pandas as pd
+
     table = pd.read_csv(file, dtype=str)
     if missing := {"subject", "count"} - set(table.columns):
         raise ValueError(f"{file} has no column {sorted(missing)[0]!r}; it has {list(table.columns)}")
@@ -127,6 +138,9 @@ def read_counts(file: Path, relations: Sequence[Relation]) -> Mapping[str, float
 
 def article(found: Studied, config: RelationConfig) -> Article:
     """The report."""
+    from hc_lens.relations.report import findings, sections, told
+    from hc_lens.report import Article
+
     judged = findings(found)
     return Article(
         title="Readability of relations and generalization",

@@ -1,5 +1,7 @@
 """`hc-lens report`: the page."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +9,6 @@ from pathlib import Path
 from hc_lens.cli import output
 from hc_lens.cli.options import RunPaths, at_least_one, parse
 from hc_lens.cli.origin import finetuned_of
-from hc_lens.report import headline, read, write_report
 from hc_lens.stages import open_pruned, report_inputs
 
 
@@ -28,7 +29,12 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Write the report."""
     args = parse(Arguments, "report", words)
+
     pruned = [open_pruned(path) for path in at_least_one(args.runs, "report")]
+
+    from hc_lens.report import study_article, write_article
+
     inputs = report_inputs(pruned, title=args.title, finetuned=finetuned_of(pruned[0].run))
-    page = write_report(inputs, args.out or args.runs[0])
-    output.headline(page, headline(read(inputs)))
+    article = study_article(inputs)
+    page = write_article(article, args.out or args.runs[0])
+    output.headline(page, article.answer)

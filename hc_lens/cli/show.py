@@ -1,5 +1,7 @@
 """`hc-lens show`: what a run directory holds."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +13,7 @@ from hc_lens.cli.options import RunPath, parse
 from hc_lens.precision import told
 from hc_lens.pruning.advice import collapse_told
 from hc_lens.runs import Run, RunError
-from hc_lens.stages import asked_seeds, collapsed_seeds, evaluation_of, kept_outcome, open_core, pruned_outcome
-from hc_lens.train import evaluations
+from hc_lens.stages import asked_seeds, collapsed_seeds, kept_evaluation, kept_outcome, open_core
 
 _DIGEST = re.compile(r"[0-9a-f]{64}(\[:\d+\])?")
 
@@ -55,13 +56,15 @@ def _short(value: object) -> object:
 
 
 def _results(run: Run) -> Iterator[str]:
+    from hc_lens.train import evaluations
+
     if run.kind == "finetune" and not (found := evaluations(run.path)).empty:
         yield output.training_headline(found)
     if run.kind in ("prune", "prune-path") and (collapsed := collapsed_seeds(run)):
         yield collapse_told(collapsed, len(asked_seeds(run)))
         yield kept_outcome(run)
     if run.kind == "prune" and run.finished and run.file("evaluation/full", "parquet").exists():
-        table = evaluation_of(pruned_outcome(run.path))
+        table = kept_evaluation(run)
         if not (pruned := table[table["subnetwork"] != "full"]).empty:
             yield f"subnetworks: {output.groups(pruned)}"
     if run.file("core", "json").exists():

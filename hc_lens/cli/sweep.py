@@ -1,11 +1,12 @@
 """`hc-lens sweep`: seeds x sparsities x checkpoints x tasks, here or on a cluster."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
-import pandas as pd
 import tyro
 
 from hc_lens.cli import output
@@ -13,8 +14,9 @@ from hc_lens.cli.grid import GridChoice
 from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, TaskChoice, each_once, parse
 from hc_lens.cli.origin import Start
-from hc_lens.origin import Origin
+from hc_lens.pruning.advice import collapse_told
 from hc_lens.runs import Run, digest
+from hc_lens.stages import collapsed_seeds
 from hc_lens.sweep import (
     Board,
     JobState,
@@ -26,7 +28,11 @@ from hc_lens.sweep import (
     sweep_results,
 )
 from hc_lens.sweep.slurm import SlurmOptions, submit
-from hc_lens.train import Checkpoint
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.origin import Checkpoint, Origin
 
 
 @dataclass(frozen=True)
@@ -63,11 +69,12 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Plan what is not planned yet, run it or hand it to the cluster, and tell where it stands and what was found."""
     args = parse(Arguments, "sweep", words)
-    pool = args.grid.pool.on(args.common.device)
-    board = _opened(args.runs) or _planned(args, args.slurm.array if args.backend == "slurm" else pool.wanted)
+    board = _opened(args.runs)
+    board = board or _planned(args)
     if args.status:
         _show(board)
         return
+    pool = args.grid.pool.on(args.common.device)
     board.reopen()
     if args.retry:
         output.say(f"{board.retry()} failed jobs are taken up again")
@@ -88,7 +95,7 @@ def _opened(runs: Sequence[Path]) -> Board | None:
     return Board.open(runs[0]) if is_sweep else None
 
 
-def _planned(args: Arguments, workers: int) -> Board:
+def _planned(args: Arguments) -> Board:
     if not args.runs:
         raise ValueError("no FINETUNED given: name fine-tuning runs, or the directory of a sweep (see hc-lens sweep --help)")
     if args.status and args.common.out is not None:
@@ -111,6 +118,7 @@ def _planned(args: Arguments, workers: int) -> Board:
     directory = args.common.out or store / f"sweep-{digest(spec)[:12]}"
     if args.status:
         return Board.open(directory)
+    workers = args.slurm.array if args.backend == "slurm" else args.grid.pool.on(args.common.device).wanted
     jobs = plan(config, sources, store, workers)
     if _made_for_good(directory):
         return Board.create(directory, spec, jobs)
@@ -160,8 +168,8 @@ def _show(board: Board) -> None:
     output.table(board.table(), "jobs")
     results = sweep_results(board)
     for job in (board.read(state.name) for state in states if state.state == "done"):
-        if isinstance(job, PruneJob) and (collapse := job.result().collapse):
-            output.say(f"{job.title}: {collapse}, which leaves a gap")
+        if isinstance(job, PruneJob) and (collapsed := collapsed_seeds(Run.open(job.directory), job.seeds)):
+            output.say(f"{job.title}: {collapse_told(collapsed, len(job.seeds))}, which leaves a gap")
     if not results.empty:
         output.keep(results, board.run.path, "results")
         output.table(_means(results), "mean accuracy over cases and seeds")

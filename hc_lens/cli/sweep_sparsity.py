@@ -1,18 +1,21 @@
 """`hc-lens sweep-sparsity`: what pruning harder and harder costs on ID and OOD cases."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import tyro
 
-from hc_lens.analysis.seeds import SeedMean
-from hc_lens.analysis.sweep import MEAN, fall_gap, falls_at, sparsity_trend
 from hc_lens.cli import output
 from hc_lens.cli.grid import GridChoice, checkpoints_of, keep_figure, prune_grid
 from hc_lens.cli.options import Common, parse
-from hc_lens.figures import accuracy_vs_sparsity
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.analysis.seeds import SeedMean
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,15 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Prune and evaluate, and leave the runs, tables and the figure in the directory."""
     args = parse(Arguments, "sweep-sparsity", words)
+
     if not 0 < args.drop < 1:
         raise ValueError(f"--drop is an accuracy in (0, 1), got {args.drop}")
     final = checkpoints_of(args.finetuned, "sweep-sparsity")[-1:]
     gridded = prune_grid("sweep-sparsity", args.finetuned, final, args.grid, args.common)
+
+    from hc_lens.analysis.sweep import fall_gap, falls_at, sparsity_trend
+    from hc_lens.figures import accuracy_vs_sparsity
+
     sweep = gridded.evaluation
     trend = sparsity_trend(sweep)
     falls = falls_at(sweep, drop=args.drop)
@@ -58,6 +66,8 @@ def _by_sparsity(sweep: pd.DataFrame) -> pd.DataFrame:
 
 
 def _headline(trend: pd.DataFrame, gap: SeedMean | None, drop: float) -> str:
+    from hc_lens.analysis.sweep import MEAN
+
     means = trend[trend["case"] == MEAN].set_index("group")["rho"]
     ranks = ", ".join(f"{rho:.2f} {group}" for group, rho in means.items())
     told = f"rank correlation of accuracy with sparsity {ranks}"

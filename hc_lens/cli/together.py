@@ -1,22 +1,25 @@
 """What `hc-lens ablate` can ask besides: an estimate, pairs, greedy sets, removal from subnetworks, who depends on heads."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hc_lens import figures
-from hc_lens.analysis import interaction_matrix, single_heads
 from hc_lens.cli import output
 from hc_lens.cli.grid import keep_figure
 from hc_lens.cli.numbers import Natural
 from hc_lens.data.task import Task
-from hc_lens.models import Classifier
 from hc_lens.stages import Pruned
 from hc_lens.stages.estimate import estimate_into
 from hc_lens.stages.interaction import dependence_into, greedy_into, interactions_into, removal_into
 from hc_lens.stages.rows import Rows
 from hc_lens.units import Head
+
+if TYPE_CHECKING:
+    from hc_lens.models import Classifier
 
 _SHOWN = 10
 """Units of the estimate that are printed; all are kept."""
@@ -86,6 +89,8 @@ def _estimate(asked: Asked) -> str:
 
 
 def _pairs(asked: Asked) -> str:
+    from hc_lens.analysis import interaction_matrix
+
     tables = interactions_into(asked.pruned, asked.model, asked.task, asked.heads, asked.rows, controls=asked.controls)
     output.keep(tables.pairs, asked.out, "interactions")
     output.keep(tables.domains, asked.out, "domains")
@@ -108,6 +113,8 @@ def _pairs(asked: Asked) -> str:
 
 
 def _greedy(asked: Asked, options: Together) -> str:
+    from hc_lens.analysis import single_heads
+
     every = [head for (head,) in single_heads(asked.pruned.means)]
     candidates: Sequence[Head] = every if options.greedy_from == "all" else asked.heads
     table = greedy_into(asked.pruned, asked.model, asked.task, candidates, options.greedy, asked.rows, controls=asked.controls)

@@ -1,15 +1,18 @@
 """A task as a directory, so that another process measures exactly the same rows: `task.json` and `pairs.parquet`."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, cast
 
 from hc_lens.atomic import RunError, read_json, read_table, write_json, write_table
 from hc_lens.data.datafile import DataFile
 from hc_lens.data.task import Split, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TRAIN = "train"
 
@@ -20,6 +23,8 @@ def save_task(task: Task, directory: Path) -> Path:
     Raises:
         RunError: if another task lies there.
     """
+    import pandas as pd
+
     try:
         stored = load_stored_task(directory)
     except RunError:  # absent or damaged: written anew, unless it was another

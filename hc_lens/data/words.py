@@ -5,16 +5,20 @@ is compared between the sentences, so that matching does not depend on how a tok
 between words (Chinese, say) is one word: match its tokens instead.
 """
 
+from __future__ import annotations
+
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
-from jaxtyping import Int
 
-from hc_lens.data.tokenise import PAIR_SEPARATOR, Origins, PairTokenizer
+if TYPE_CHECKING:
+    from jaxtyping import Int
+
+    from hc_lens.data.tokenise import Origins, PairTokenizer
 
 Matching = Literal["word", "token"]
 """What is compared between the sentences: whole words, their pieces pooled, or the text of each token."""
@@ -146,6 +150,8 @@ def _tokens_as_words(texts: tuple[str, str], origins: Origins) -> list[Word | No
 
 def _label(pairs: PairTokenizer, token: int, piece: str | None, continues: bool) -> str:
     """A token as it stands in the text; `piece` is None for tokens outside the sentences."""
+    from hc_lens.data.tokenise import PAIR_SEPARATOR
+
     tokenizer = pairs.tokenizer
     if token in tokenizer.all_special_ids:
         return cast(str, tokenizer.convert_ids_to_tokens(token))

@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from hc_lens.data.task import Split
@@ -150,6 +149,8 @@ def require_label_order(logits: Sequence[Float[Tensor, "row label"]], splits: Se
     Raises:
         LabelOrderError: naming both accuracies and the order that fits.
     """
+    from scipy.optimize import linear_sum_assignment
+
     gain = np.zeros((len(labels), len(labels)))
     commonest, n = 0, 0
     for rows, split in zip(logits, splits, strict=True):

@@ -3,14 +3,16 @@
 Everything here is a pure function of arrays: it knows no model and no data.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Num
-from scipy.special import ndtri
-from torch import Tensor
-from torch.nn.functional import log_softmax
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int, Num
+    from torch import Tensor
 
 _CHUNK = 8_000_000  # resampled values held at once: 64 MB in fp64
 
@@ -39,6 +41,8 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
 
 
 def _normal_quantile(level: float) -> float:
+    from scipy.special import ndtri
+
     _require_level(level)
     return float(ndtri(0.5 + level / 2))
 
@@ -112,6 +116,8 @@ def _require_sample(n_rows: int, n: int) -> int:
 
 def kl_to_full(full: Float[Tensor, "row label"], sub: Float[Tensor, "row label"]) -> Float[Tensor, " row"]:
     """KL(full || sub) of each row in nats, from logits: the divergence that pruning minimises."""
+    from torch.nn.functional import log_softmax
+
     log_full = log_softmax(full.double(), dim=-1)
     log_sub = log_softmax(sub.double(), dim=-1)
     return (log_full.exp() * (log_full - log_sub)).sum(-1).float()

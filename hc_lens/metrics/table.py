@@ -20,6 +20,7 @@ from hc_lens.models import Classifier
 from hc_lens.models.finite import require_finite_model
 from hc_lens.precision import Precision
 from hc_lens.progress import progress
+from hc_lens.units import subnetwork_name
 
 
 @runtime_checkable
@@ -111,11 +112,6 @@ def evaluate(
             rows += _rows(subnetwork_name(sub.seed, index), sub.seed, sub.sparsity, data, logits, full)
             advance()
     return pd.DataFrame(rows).astype({"seed": "Int64"})
-
-
-def subnetwork_name(seed: int | None, index: int) -> str:
-    """What tables call the subnetwork at a place of a sequence: `"seed 42"`, or `"subnetwork 3"` if it has no seed."""
-    return f"subnetwork {index}" if seed is None else f"seed {seed}"
 
 
 def _rows(

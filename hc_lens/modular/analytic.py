@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hc_lens.modular.arithmetic import require_prime
+from hc_lens.modular.limits import require_prime
 from hc_lens.modular.mlp import ModularMlp
 from hc_lens.modular.polynomial import power_table
 from hc_lens.modular.spectrum import discrete_logs

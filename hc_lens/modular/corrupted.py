@@ -6,7 +6,7 @@ The protocol is that of Doshi, Das, He and Gromov (2023), "To grok or not to gro
 import operator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, cast, get_args
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -16,43 +16,11 @@ from torch import Tensor
 
 from hc_lens.forward import mode
 from hc_lens.modular.arithmetic import Pairs, PairSplit, all_pairs, corrupt, split_pairs
-from hc_lens.modular.mlp import MlpConfig
-from hc_lens.modular.networks import Network, TransformerConfig, answers, neuron_weights, new_network
+from hc_lens.modular.config import GENERALIZING, CorruptedConfig, Operation
+from hc_lens.modular.networks import Network, answers, neuron_weights, new_network
 from hc_lens.modular.spectrum import in_log_basis, ipr
-from hc_lens.modular.training import FitConfig, fit
+from hc_lens.modular.training import fit
 from hc_lens.runs import Run, digest
-
-Operation = Literal["add", "multiply"]
-"""What the network learns: a + b or a b, modulo p."""
-
-GENERALIZING = 0.5
-"""A neuron with at least this IPR counts as periodic. Without weight decay hardly any lies between 0.1 and 0.7."""
-
-
-@dataclass(frozen=True)
-class CorruptedConfig:
-    """One training run on corrupted labels; the defaults are the protocol's network, without weight decay.
-
-    Attributes:
-        alpha: share of the p^2 pairs trained on.
-        xi: share of their labels that is drawn anew.
-        seed: of the weights, the split and the corruption; the order of batches and dropout have that of `fit`.
-
-    Raises:
-        ValueError: if a field is out of its range.
-    """
-
-    network: MlpConfig | TransformerConfig = field(default_factory=lambda: MlpConfig(97, 500))
-    operation: Operation = "add"
-    alpha: float = 0.5
-    xi: float = 0.35
-    fit: FitConfig = field(default_factory=FitConfig)
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.operation not in get_args(Operation):
-            raise ValueError(f"operation must be one of {list(get_args(Operation))}, got {self.operation!r}")
-        corrupted_pairs(self)  # alpha and xi are said to be wrong before anything is trained
 
 
 class Accuracies(NamedTuple):

@@ -9,7 +9,8 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 
 from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, TEMPLATE, figure, require
-from hc_lens.modular.corrupted import GENERALIZING, Stages
+from hc_lens.modular.config import GENERALIZING
+from hc_lens.modular.corrupted import Stages
 from hc_lens.modular.curves import HIGH, LOW, RANDOM
 from hc_lens.modular.phases import PHASES
 from hc_lens.modular.spectrum import power_spectrum

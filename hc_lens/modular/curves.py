@@ -9,7 +9,8 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from hc_lens.hooks import hooked
-from hc_lens.modular.corrupted import GENERALIZING, Accuracies, Trained
+from hc_lens.modular.config import GENERALIZING
+from hc_lens.modular.corrupted import Accuracies, Trained
 from hc_lens.modular.mlp import ModularMlp
 from hc_lens.modular.neurons import Neurons
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from hc_lens.analysis.seeds import mean_over_seeds
 from hc_lens.modular.arithmetic import all_pairs, split_pairs
-from hc_lens.modular.mlp import MlpConfig, ModularMlp
+from hc_lens.modular.config import FitConfig, MlpConfig
+from hc_lens.modular.mlp import ModularMlp
 from hc_lens.modular.networks import Network, answers
 from hc_lens.modular.polynomial import Polynomial
-from hc_lens.modular.training import FitConfig, fit
+from hc_lens.modular.training import fit
 from hc_lens.runs import Run
 
 LEARNED = 0.95

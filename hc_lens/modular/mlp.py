@@ -1,9 +1,7 @@
 """Networks of one hidden layer over numbers modulo p: f(n_1, ..., n_S) = W phi(sum_s U_s[n_s])."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -12,43 +10,7 @@ from torch.nn import functional
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
-from hc_lens.modular.arithmetic import require_prime
-
-Activation = Literal["power", "relu", "gelu"]
-"""phi; "power" is x^S for S terms: the square for pairs (Doshi et al. 2023), x^S for longer sums (Doshi et al. 2024)."""
-
-
-@dataclass(frozen=True)
-class MlpConfig:
-    """The shape of a network.
-
-    Attributes:
-        p: the modulus, a prime: each input is one of 0..p-1, and so is the answer.
-        n_neurons: N, width of the hidden layer.
-        terms: S, how many numbers go in.
-        activation: phi.
-        dropout: rate at which pre-activations are dropped in training.
-        batch_norm: whether a BatchNorm follows phi: W BN(phi(.)).
-
-    Raises:
-        ValueError: if a field is out of its range.
-    """
-
-    p: int
-    n_neurons: int
-    terms: int = 2
-    activation: Activation = "power"
-    dropout: float = 0.0
-    batch_norm: bool = False
-
-    def __post_init__(self) -> None:
-        require_prime(self.p)
-        if self.n_neurons < 1 or self.terms < 1:
-            raise ValueError(f"n_neurons and terms must be at least 1, got {self.n_neurons} and {self.terms}")
-        if self.activation not in get_args(Activation):
-            raise ValueError(f"activation must be one of {list(get_args(Activation))}, got {self.activation!r}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+from hc_lens.modular.config import Activation, MlpConfig
 
 
 class ModularMlp(HookedRootModule):

@@ -1,6 +1,5 @@
 """What can be trained on pairs modulo a prime, and the same questions put to each: its answers, its neurons, their weights."""
 
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -10,29 +9,11 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from hc_lens.forward import device_of
 from hc_lens.models.classifier import deprecation_expected
-from hc_lens.modular.arithmetic import require_prime
-from hc_lens.modular.mlp import MlpConfig, ModularMlp
+from hc_lens.modular.config import MlpConfig, TransformerConfig
+from hc_lens.modular.mlp import ModularMlp
 
 Network = ModularMlp | HookedTransformer
 """An MLP, or a transformer of one block that reads the pair as two tokens and answers at the second."""
-
-
-@dataclass(frozen=True)
-class TransformerConfig:
-    """The shape of a one-block transformer without LayerNorm; attention goes both ways (Doshi et al. 2023, appendix).
-
-    Raises:
-        ValueError: if a field is out of its range.
-    """
-
-    p: int
-    d_model: int = 128
-    n_heads: int = 4
-
-    def __post_init__(self) -> None:
-        require_prime(self.p)
-        if self.n_heads < 1 or self.d_model < 1 or self.d_model % self.n_heads:
-            raise ValueError(f"n_heads must divide d_model, both at least 1, got {self.n_heads} and {self.d_model}")
 
 
 def new_network(config: MlpConfig | TransformerConfig, seed: int) -> Network:

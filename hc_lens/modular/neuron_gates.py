@@ -11,7 +11,8 @@ from transformer_lens.hook_points import HookPoint
 from hc_lens.forward import device_of, mode
 from hc_lens.gates import HardConcrete, top_k
 from hc_lens.hooks import Edit, HookFunction, hooked
-from hc_lens.modular.corrupted import GENERALIZING, Trained
+from hc_lens.modular.config import GENERALIZING
+from hc_lens.modular.corrupted import Trained
 from hc_lens.modular.networks import answers, neuron_point
 from hc_lens.modular.neurons import Neurons
 from hc_lens.modular.training import loss_of, targets_of

@@ -11,8 +11,8 @@ from typing import Literal
 import pandas as pd
 import torch
 
-from hc_lens.modular.corrupted import CorruptedConfig, Trained, directory_of, train_corrupted
-from hc_lens.modular.mlp import MlpConfig
+from hc_lens.modular.config import CorruptedConfig, MlpConfig
+from hc_lens.modular.corrupted import Trained, directory_of, train_corrupted
 from hc_lens.progress import progress
 
 Phase = Literal["coexistence", "partial inversion", "full inversion", "memorisation", "forgetting", "confusion"]

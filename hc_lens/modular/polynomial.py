@@ -1,20 +1,23 @@
 """Polynomials in two numbers modulo a prime, read from text and kept in a form that is unique to the function they compute."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from tokenize import TokenError
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
 from sympy import Add, Basic, Integer, Mul, Pow, Symbol
 from sympy.parsing.sympy_parser import auto_number, convert_xor, parse_expr
-from torch import Tensor
 
-from hc_lens.modular.arithmetic import brief_number, require_prime
+from hc_lens.modular.limits import brief_number, require_prime
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+    from torch import Tensor
 
 NAMES = ("a", "b")
 """The two numbers of a pair."""
@@ -80,6 +83,8 @@ class Polynomial:
 
     def values(self) -> Int[Tensor, "residue residue"]:
         """Its value at every pair, a for the row and b for the column."""
+        import torch
+
         coefficients = np.zeros((self.p, self.p))
         for coefficient, a, b in self.terms:
             coefficients[a, b] = coefficient
@@ -96,6 +101,8 @@ class Polynomial:
 
 def power_table(exponent: int, p: int) -> Int[Tensor, " residue"]:
     """n^exponent mod p for n = 0..p-1; 0^0 is 1."""
+    import torch
+
     return torch.tensor([pow(n, exponent, p) for n in range(p)])
 
 
@@ -120,6 +127,9 @@ def polynomial(text: str, p: int) -> Polynomial:
     table = np.broadcast_to(values, (p, p))
     if not table.any():
         raise ValueError(f"{shown} is an empty polynomial: it is 0 modulo {p} for every pair")
+
+    import torch
+
     return Polynomial.of_values(torch.from_numpy(table.copy()))
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hc_lens.modular.arithmetic import require_prime
+from hc_lens.modular.limits import require_prime
 
 
 def power_spectrum(weights: Float[Tensor, "residue neuron"]) -> Float[Tensor, "frequency neuron"]:

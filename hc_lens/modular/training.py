@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import pandas as pd
 import torch
@@ -17,14 +16,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from hc_lens.forward import device_of, mode
+from hc_lens.modular.config import FitConfig, LossName
 from hc_lens.modular.networks import Network, answers, neuron_count
 from hc_lens.progress import progress
 from hc_lens.runs import Run
 from hc_lens.train import TrainingError
 from hc_lens.train.checkpoints import checkpoint_of, cuda_devices, keep, resume, whole
-
-LossName = Literal["mse", "cross_entropy"]
-"""Mean squared error to one-hot answers, over all entries, or cross-entropy."""
 
 Measure = Callable[[Network], Mapping[str, float | None]]
 """What is logged along the way, in eval mode and without gradients: values by name, None where there is none."""
@@ -32,48 +29,6 @@ Measure = Callable[[Network], Mapping[str, float | None]]
 
 _IN_CACHE = 2**19
 """Activations of a hidden layer held at once: 2 MiB."""
-
-
-@dataclass(frozen=True)
-class FitConfig:
-    """How to train, with decoupled weight decay (Adam's L2 penalty of the same strength learns nothing).
-
-    Attributes:
-        batch_size: pairs in a step, each pair once per pass over them in an order drawn from `seed`; None: all at every step.
-        measure_every, checkpoint_every: steps between two measurements, and between two checkpoints (None: at the end only).
-        seed: of the order of the pairs and of dropout.
-
-    Raises:
-        ValueError: if a field is out of its range.
-    """
-
-    steps: int = 1_000
-    lr: float = 0.01
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.98)
-    loss: LossName = "mse"
-    batch_size: int | None = None
-    measure_every: int = 10
-    checkpoint_every: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "measure_every", "checkpoint_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if not self.lr > 0:
-            raise ValueError(f"lr must be positive, got {self.lr}")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
-        if self.loss not in get_args(LossName):
-            raise ValueError(f"loss must be one of {list(get_args(LossName))}, got {self.loss!r}")
-
-    @property
-    def checkpoint_steps(self) -> list[int]:
-        """The steps after which weights are kept: every `checkpoint_every`, and the last."""
-        every = self.checkpoint_every or self.steps
-        return [*range(every, self.steps, every), self.steps]
 
 
 def targets_of(labels: Int[Tensor, " pair"], p: int, loss: LossName) -> Num[Tensor, "pair *output"]:

@@ -13,11 +13,9 @@ from jaxtyping import Float
 from scipy.stats import bootstrap, rankdata
 
 from hc_lens.metrics import Interval, bootstrap_means, percentile_interval
+from hc_lens.relations.config import LEAST
 from hc_lens.report.cells import TextTable, interval_text, text_table
 from hc_lens.report.findings import p_text
-
-LEAST = 4
-"""Relations that a correlation needs: with fewer there is no interval worth the name."""
 
 
 class Correlation(NamedTuple):

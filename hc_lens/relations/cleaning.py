@@ -10,44 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from hc_lens.relations.config import CleaningConfig
 from hc_lens.relations.relation import Fact, Relation
-from hc_lens.relations.split import MIN_HELD_OUT, MIN_TRAIN, subject_key
-
-
-@dataclass(frozen=True)
-class CleaningConfig:
-    """Which answers and subjects are kept.
-
-    Attributes:
-        min_subjects: an answer with fewer is dropped.
-        max_answers: so many are kept, those with the most subjects.
-        max_subjects_per_answer: more are dropped at random. None: all are kept.
-        max_subjects: the answers with the most subjects are cut to an equal number so that there are no more in all.
-        seed: of which subjects are dropped.
-
-    Raises:
-        ValueError: if a field is out of its range.
-    """
-
-    min_subjects: int = 5
-    max_answers: int = 12
-    max_subjects_per_answer: int | None = 50
-    max_subjects: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.min_subjects < MIN_TRAIN + MIN_HELD_OUT:
-            raise ValueError(
-                f"min_subjects must be at least {MIN_TRAIN + MIN_HELD_OUT}, or none can be held out, got {self.min_subjects}"
-            )
-        if self.max_answers < 2:
-            raise ValueError(f"max_answers must be at least 2, got {self.max_answers}")
-        if self.max_subjects_per_answer is not None and self.max_subjects_per_answer < self.min_subjects:
-            raise ValueError(
-                f"max_subjects_per_answer must be at least min_subjects={self.min_subjects}, got {self.max_subjects_per_answer}"
-            )
-        if self.max_subjects is not None and self.max_subjects < 2 * self.min_subjects:
-            raise ValueError(f"max_subjects must be at least twice min_subjects={self.min_subjects}, got {self.max_subjects}")
+from hc_lens.relations.split import subject_key
 
 
 class TooSmallError(ValueError):

@@ -14,53 +14,13 @@ from torch.nn import functional
 from hc_lens.forward import device_of, dtype_of, inference, mode
 from hc_lens.models import fused
 from hc_lens.models.language import LanguageModel
-from hc_lens.precision import Kind, Precision, require_precision, resolve_asked
+from hc_lens.precision import Kind, resolve_asked
 from hc_lens.relations.closed_set import closed_set_scores
+from hc_lens.relations.config import OPAQUE, FinetuneConfig
 from hc_lens.relations.labels import LabelMap
 from hc_lens.relations.prompts import Prompts, continuation, encode_prompts
 from hc_lens.relations.relation import Relation
 from hc_lens.relations.split import Split
-
-OPAQUE = "{} ->"
-"""A prompt that names neither the old relation nor the rule."""
-
-
-@dataclass(frozen=True)
-class FinetuneConfig:
-    """How to fine-tune on a new relation (step 5 of the protocol; the numbers are ours).
-
-    AdamW at a constant rate `lr` after `warmup_steps`, gradients clipped to norm `clip`, batches of `batch_size` subjects. An
-    epoch sees every training subject once; training stops after the first epoch, from `min_epochs` on, in which all of them
-    were right before their own update, and at `max_epochs` at the latest.
-
-    Only the blocks from `first_block` on and the final norm are trained: the embeddings, the blocks below and the unembedding
-    stay, so what goes into `first_block` is computed once. `precision` is that of the matrix products; the residual stream,
-    losses, weights and final scores are float32.
-    """
-
-    lr: float = 1e-4
-    weight_decay: float = 0.01
-    batch_size: int = 16
-    max_epochs: int = 20
-    min_epochs: int = 1
-    warmup_steps: int = 5
-    clip: float = 1.0
-    first_block: int = 0
-    precision: Precision = "fp32"
-
-    def __post_init__(self) -> None:
-        require_precision(self.precision)
-        for name in ("batch_size", "max_epochs", "min_epochs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("lr", "clip"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("weight_decay", "warmup_steps", "first_block"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        if self.min_epochs > self.max_epochs:
-            raise ValueError(f"min_epochs must be at most max_epochs = {self.max_epochs}, got {self.min_epochs}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,11 +22,11 @@ from hc_lens.means import ActivationMeans
 from hc_lens.metrics import bootstrap_means, percentile_interval
 from hc_lens.models import LanguageModel, classifier_of
 from hc_lens.pruning import PruneConfig, prune
+from hc_lens.relations.config import Place
 from hc_lens.relations.fits import Fit, logistic
 from hc_lens.relations.probe import Readability, probe_scores
 from hc_lens.relations.prompts import Prompts, continuation, encode_prompts
 from hc_lens.relations.relation import Relation
-from hc_lens.relations.representations import Place
 from hc_lens.relations.scores import margins
 from hc_lens.relations.split import Split
 from hc_lens.subnetwork import Subnetwork

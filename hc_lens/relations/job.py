@@ -12,7 +12,8 @@ import torch
 from hc_lens.models import LanguageModel, load_language_model
 from hc_lens.models.fingerprint import fingerprint
 from hc_lens.precision import Resolved, choose_for, settle
-from hc_lens.relations.measured import Measured, RelationConfig, measure_into, open_measured, relation_of, relation_spec
+from hc_lens.relations.config import RelationConfig
+from hc_lens.relations.measured import Measured, measure_into, open_measured, relation_of, relation_spec
 from hc_lens.relations.relation import Relation
 from hc_lens.runs import Run, RunError
 from hc_lens.sweep import Pool, run_jobs

@@ -5,10 +5,9 @@ for each label assignment and split the scores after fine-tuning (`finetune/anim
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import torch
@@ -18,91 +17,20 @@ from torch import Tensor
 from hc_lens.models.fingerprint import fingerprint
 from hc_lens.models.language import LanguageModel
 from hc_lens.precision import Resolved, settle, settled
-from hc_lens.relations.finetune import OPAQUE, FinetuneConfig, finetune_relation
+from hc_lens.relations.config import FinetuneConfig, RelationConfig, Variant
+from hc_lens.relations.finetune import finetune_relation
 from hc_lens.relations.fits import Fit, affine_map, logistic, nearest_mean
 from hc_lens.relations.labels import LabelMap, assign_labels
-from hc_lens.relations.probe import Control, ProbeConfig, Readability, control_task, readability
+from hc_lens.relations.probe import Control, Readability, control_task, readability
 from hc_lens.relations.prompts import continuation, encode_prompts
 from hc_lens.relations.recall import Recall, recall
 from hc_lens.relations.relation import Fact, Relation
-from hc_lens.relations.representations import Place, representations
+from hc_lens.relations.representations import representations
 from hc_lens.relations.split import Split, split_facts
 from hc_lens.runs import Run, RunError, digest
 
 PROBES = ("logistic", "nearest mean", "affine")
 """What reads the answer off the subject's state: the first is the protocol's, the others are beside it."""
-
-
-class Variant(NamedTuple):
-    """One fine-tuning: labels of a category drawn by a seed (`assignment`), on the split and in the order of another."""
-
-    category: str
-    assignment: int
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """Of its files."""
-        return f"finetune/{self.category}-{self.assignment}-seed-{self.seed}"
-
-
-@dataclass(frozen=True)
-class RelationConfig:
-    """What is measured of a relation.
-
-    Attributes:
-        template: asks for the new label; probes read the subject's state in it, too. A text before the slot keeps the subject
-            off the first position, which many models use as a sink of attention.
-        train_share: of each answer's subjects.
-        seeds: of splits, fine-tuning orders and few-shot examples.
-        assignments: seeds of label maps.
-        category: of the labels.
-        others: further categories, each with the first assignment and seed.
-        n_shots: examples before a fact that is to be recalled.
-        at: which token's state is probed.
-        draws: of the control task.
-
-    Raises:
-        ValueError: if there is no seed or assignment, or one is given twice.
-    """
-
-    template: str = OPAQUE
-    train_share: float = 0.5
-    seeds: tuple[int, ...] = (0, 1)
-    assignments: tuple[int, ...] = (0, 1)
-    category: str = "animals"
-    others: tuple[str, ...] = ()
-    n_shots: int = 5
-    at: Place = "subject"
-    draws: int = 5
-    probe: ProbeConfig = field(default_factory=ProbeConfig)
-    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
-
-    def __post_init__(self) -> None:
-        for name in ("seeds", "assignments"):
-            values: tuple[int, ...] = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                raise ValueError(f"{name} must be at least one, each once, got {values}")
-
-    @property
-    def variants(self) -> tuple[Variant, ...]:
-        """Every fine-tuning: all assignments with all seeds, then the other categories."""
-        own = [Variant(self.category, assignment, seed) for assignment in self.assignments for seed in self.seeds]
-        return (*own, *(Variant(category, self.assignments[0], self.seeds[0]) for category in self.others))
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, object]) -> "RelationConfig":
-        """The configuration whose fields these are, as JSON has them."""
-        values = _tupled(fields)
-        values["probe"] = ProbeConfig(**_tupled(cast("dict[str, object]", values["probe"])))  # pyright: ignore[reportArgumentType]
-        tuned = dict(cast("dict[str, object]", values["finetune"]))
-        tuned["precision"] = _EARLIER.get(cast(str, tuned["precision"]), tuned["precision"])
-        values["finetune"] = FinetuneConfig(**tuned)  # pyright: ignore[reportArgumentType]
-        return cls(**values)  # pyright: ignore[reportArgumentType]
-
-
-_EARLIER = MappingProxyType({"float32": "fp32", "bfloat16": "bf16"})
-"""What earlier versions called a precision."""
 
 
 class Probed(NamedTuple):
@@ -328,7 +256,3 @@ def _finetune_into(
 def tuning_in(run: Run, model: LanguageModel, config: FinetuneConfig) -> FinetuneConfig:
     """The configuration with the precision that "auto" comes to in a run."""
     return replace(config, precision=settled(run, config.precision, model, config.batch_size))
-
-
-def _tupled(fields: Mapping[str, object]) -> dict[str, object]:
-    return {name: tuple(cast("list[object]", each)) if isinstance(each, list) else each for name, each in fields.items()}

@@ -18,33 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from hc_lens.relations.config import ProbeConfig
 from hc_lens.relations.fits import Fit, logistic
 from hc_lens.relations.scores import above_chance, majority_rate, margins
 from hc_lens.relations.split import Split, subject_key
-
-
-@dataclass(frozen=True)
-class ProbeConfig:
-    """How a probe is chosen.
-
-    Attributes:
-        strengths: inverse penalties C to choose from, ascending: as scikit-learn has them, so that smaller is simpler.
-        folds: of the inner cross-validation; fewer where an answer has fewer training subjects.
-        seed: of the folds.
-
-    Raises:
-        ValueError: if the strengths are not positive and ascending, or there are fewer than two folds.
-    """
-
-    strengths: tuple[float, ...] = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2)
-    folds: int = 5
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.strengths or list(self.strengths) != sorted(set(self.strengths)) or self.strengths[0] <= 0:
-            raise ValueError(f"strengths must be positive and ascending, got {self.strengths}")
-        if self.folds < 2:
-            raise ValueError(f"folds must be at least 2, got {self.folds}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,13 +1,15 @@
 """A relation: what a model may know of many subjects, each with one answer, and the templates that ask for it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from jaxtyping import Int
-from torch import Tensor
+if TYPE_CHECKING:
+    from jaxtyping import Int
+    from torch import Tensor
 
 SLOT = "{}"
 """Stands for the subject in a template."""
@@ -60,6 +62,8 @@ class Relation:
     @cached_property
     def codes(self) -> Int[Tensor, " fact"]:
         """Each fact's answer, as a place among `answers`."""
+        import torch
+
         place = {answer: code for code, answer in enumerate(self.answers)}
         return torch.tensor([place[fact.answer] for fact in self.facts])
 

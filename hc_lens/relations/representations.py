@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -13,10 +12,8 @@ from hc_lens.forward import device_of, inference
 from hc_lens.hooks import Edit, hooked
 from hc_lens.models.language import LanguageModel
 from hc_lens.precision import Precision
+from hc_lens.relations.config import Place
 from hc_lens.relations.prompts import Prompts
-
-Place = Literal["subject", "prompt"]
-"""The subject's last token, or the prompt's."""
 
 
 @dataclass(frozen=True, eq=False)

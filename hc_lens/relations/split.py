@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hc_lens.relations.config import MIN_HELD_OUT, MIN_TRAIN
 from hc_lens.relations.relation import Relation
-
-MIN_TRAIN, MIN_HELD_OUT = 2, 1
-"""Facts of every answer that are in each part at least (ours): one for each half of an inner validation, one to test on."""
 
 _NO_ALIASES: Mapping[str, Collection[str]] = MappingProxyType({})
 

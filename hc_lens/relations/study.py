@@ -12,8 +12,9 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from hc_lens.analysis.seeds import mean_over_seeds
+from hc_lens.relations.config import Variant
 from hc_lens.relations.facts import observations
-from hc_lens.relations.measured import PROBES, Measured, Variant
+from hc_lens.relations.measured import PROBES, Measured
 from hc_lens.relations.recovery import recoveries
 from hc_lens.relations.scores import above_chance, majority_rate
 

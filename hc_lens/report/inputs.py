@@ -1,15 +1,20 @@
 """What a report is made from: the tables, the core and the provenance of one study."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from hc_lens.analysis import Core, NullResult
-from hc_lens.analysis.overlap import RankCorrelation
 from hc_lens.figures.effects import ADDITIVITY_COLUMNS
 from hc_lens.figures.style import require
-from hc_lens.units import Head
+
+if TYPE_CHECKING:
+    from hc_lens.analysis import Core, NullResult
+    from hc_lens.analysis.overlap import RankCorrelation
+    from hc_lens.units import Head
 
 _COLUMNS = {
     "evaluation": ("subnetwork", "seed", "sparsity", "case", "group", "accuracy", "low", "high"),

@@ -1,20 +1,24 @@
 """What a pruning run keeps of ablating heads from its full model: every single head, and sets of them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from hc_lens.analysis import Ablation, ablate, single_heads
-from hc_lens.analysis.stored import from_tensors, to_tensors
-from hc_lens.data.task import Task
-from hc_lens.models import Classifier
 from hc_lens.precision import Precision, settled
 from hc_lens.runs import digest
 from hc_lens.stages.kept import remembered_tables
-from hc_lens.stages.pruned import Pruned
 from hc_lens.stages.rows import Rows
-from hc_lens.units import Head
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.analysis import Ablation
+    from hc_lens.data.task import Task
+    from hc_lens.models import Classifier
+    from hc_lens.stages.pruned import Pruned
+    from hc_lens.units import Head
 
 ABLATION = ("additivity", "effects")
 """The tables of an ablation, which are kept together."""
@@ -39,6 +43,9 @@ def singles_into(
     seed: int = 0,
 ) -> Ablation:
     """Ablate every head of the full model alone; every row's values are kept as `singles.safetensors`."""
+    from hc_lens.analysis import ablate, single_heads
+    from hc_lens.analysis.stored import from_tensors, to_tensors
+
     run = pruned.run
     precision = settled(run, precision, model, batch_size)
     options = digest(Rows(max_rows, seed, batch_size, precision).options(task))
@@ -76,6 +83,8 @@ def ablate_into(
 
     `seed` draws the rows where `max_rows` limits them, the control sets, and the bootstrap.
     """
+    from hc_lens.analysis import ablate
+
     asked = {"sets": {name: [str(head) for head in heads] for name, heads in sets.items()}, "controls": controls}
     precision = settled(pruned.run, precision, model, batch_size)
     options = Rows(max_rows, seed, batch_size, precision).options(task) | asked

@@ -1,18 +1,21 @@
 """What the heads of a pruning run's full model attend to, kept in the run."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import pandas as pd
-
-from hc_lens.analysis import attention_scores
-from hc_lens.data.task import Task
-from hc_lens.data.words import Matching
 from hc_lens.limits import require_at_least_one
-from hc_lens.models import Classifier
 from hc_lens.precision import Precision, settled
 from hc_lens.stages.kept import remembered_tables
-from hc_lens.stages.pruned import Pruned
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.data.task import Task
+    from hc_lens.data.words import Matching
+    from hc_lens.models import Classifier
+    from hc_lens.stages.pruned import Pruned
 
 
 class AttentionTables(NamedTuple):
@@ -42,6 +45,8 @@ def attention_into(
     Raises:
         HookError, KeyError, TypeError, ValueError: as `attention_scores`.
     """
+    from hc_lens.analysis import attention_scores
+
     require_at_least_one("max_rows", max_rows)
     require_at_least_one("batch_size", batch_size)
     kind = settled(pruned.run, precision, model, batch_size)

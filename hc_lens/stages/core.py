@@ -1,16 +1,20 @@
 """The core that pruning runs share, kept in the first of them with the subnetworks that it is of."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from hc_lens.analysis import Core, heuristic_core
-from hc_lens.report import CoreSummary
 from hc_lens.runs import Run, RunError
 from hc_lens.stages.members import Members, require_different_runs, told
-from hc_lens.stages.pruned import Pruned
 from hc_lens.units import Head, parse
+
+if TYPE_CHECKING:
+    from hc_lens.analysis import Core
+    from hc_lens.report import CoreSummary
+    from hc_lens.stages.pruned import Pruned
 
 
 def core_into(
@@ -28,6 +32,8 @@ def core_into(
     Raises:
         ValueError: for runs of different models, a run given twice, or `k` outside 1..n.
     """
+    from hc_lens.report import CoreSummary
+
     core = core_of(pruned, k)
     null = core.null(n=permutations, seed=seed)
     summary = CoreSummary.of(core, null, [p.config.sparsity for p in pruned], chosen_for)
@@ -43,6 +49,8 @@ def core_of(pruned: Sequence[Pruned], k: int | None = None) -> Core:
     Raises:
         ValueError: as `core_into`.
     """
+    from hc_lens.analysis import heuristic_core
+
     if len({p.means.model for p in pruned}) != 1:
         raise ValueError(f"the runs {[str(p.run.path) for p in pruned]} prune different models: they can share no core")
     require_different_runs(pruned)
@@ -83,6 +91,8 @@ def open_core_of(pruned: Sequence[Pruned]) -> CoreSummary:
 
 def _read(run: Run) -> tuple[CoreSummary, list[Members]]:
     """The kept core and what it is of, which earlier versions did not tell."""
+    from hc_lens.report import CoreSummary
+
     if not run.file("core", "json").exists():
         raise RunError(f"{run.path} has no core.json yet: find the core first (hc-lens core)")
     stored = cast("dict[str, list[str]]", run.read_json("core"))

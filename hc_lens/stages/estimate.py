@@ -1,16 +1,19 @@
 """What a pruning run keeps of the first-order estimate of every single ablation."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from hc_lens.analysis import first_order_effects, rank_correlation
-from hc_lens.analysis.stored import from_tensors
-from hc_lens.data.task import Task
-from hc_lens.models import Classifier
 from hc_lens.runs import digest
-from hc_lens.stages.pruned import Pruned
-from hc_lens.stages.rows import Rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.data.task import Task
+    from hc_lens.models import Classifier
+    from hc_lens.stages.pruned import Pruned
+    from hc_lens.stages.rows import Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +29,11 @@ def estimate_into(pruned: Pruned, model: Classifier, task: Task, rows: Rows) -> 
 
     Where the run has single ablations of the same rows, how well the estimate ranks heads is kept as `agreement`.
     """
+    import pandas as pd
+
+    from hc_lens.analysis import first_order_effects, rank_correlation
+    from hc_lens.analysis.stored import from_tensors
+
     run, rows = pruned.run, rows.settled(pruned.run, model)
     estimate = first_order_effects(
         model,

@@ -1,21 +1,26 @@
 """The evaluation table that a pruning run keeps, of one sparsity or along a rising target."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-import pandas as pd
-
-from hc_lens.data.task import Task
-from hc_lens.metrics import evaluate
-from hc_lens.models import Classifier
-from hc_lens.precision import Precision
 from hc_lens.runs import RunError
 from hc_lens.stages.kept import options_of, read, store
-from hc_lens.stages.members import digest_of
-from hc_lens.stages.path import PrunedPath
-from hc_lens.stages.pruned import Pruned
+from hc_lens.stages.members import digest_in, digest_of
+from hc_lens.stages.outcomes import asked_seeds, collapsed_seeds, subnetwork_files, targets_of
 from hc_lens.stages.rows import Rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.data.task import Task
+    from hc_lens.models import Classifier
+    from hc_lens.precision import Precision
+    from hc_lens.runs import Run
+    from hc_lens.stages.path import PrunedPath
+    from hc_lens.stages.pruned import Pruned
 
 
 def evaluate_into(
@@ -46,6 +51,10 @@ def evaluate_into(
 
 def _evaluate_missing(pruned: Pruned | PrunedPath, model: Classifier, task: Task, rows: Rows, trained: bool) -> None:
     """Evaluate the seeds that have no table of these rows, and the full model with them."""
+    import pandas as pd
+
+    from hc_lens.metrics import evaluate
+
     run, asked = pruned.run, _asked(pruned, rows.options(task))
     missing = [sub for sub in pruned.subnetworks if not _same(options_of(run, _table(sub.seed)), asked[_table(sub.seed)])]
     if missing or not _same(options_of(run, _table(None)), asked[_table(None)]):
@@ -76,12 +85,31 @@ def evaluation_of(pruned: Pruned | PrunedPath) -> pd.DataFrame:
     Raises:
         RunError: if some were not evaluated, or not all on the same rows.
     """
-    run, names = pruned.run, _tables(pruned)
+    return _kept(pruned.run, _members(pruned))
+
+
+def kept_evaluation(run: Run, seeds: Sequence[int] | None = None) -> pd.DataFrame:
+    """`evaluation_of` a pruning run of either kind, of all its seeds or these, without loading a subnetwork.
+
+    Raises:
+        RunError: as `evaluation_of`, and if a subnetwork is absent or damaged.
+    """
+    seeds = asked_seeds(run) if seeds is None else seeds
+    alive = [seed for seed in seeds if seed not in collapsed_seeds(run, seeds)]
+    of = {seed: [digest_in(file) for file in subnetwork_files(run, seed)] for seed in alive}
+    return _kept(run, _options_of({_table(seed): digests for seed, digests in of.items()}))
+
+
+def _kept(run: Run, members: Mapping[str, dict[str, object]]) -> pd.DataFrame:
+    """The tables with these names, which are to be of these subnetworks, as one."""
+    import pandas as pd
+
+    names = list(members)
     found = [read(run, name) for name in names]
     kept = [each for each in found if each is not None]
     if len(kept) < len(found):
         raise RunError(f"{run.path} has no {names[found.index(None)]} yet: evaluate the run first (hc-lens evaluate)")
-    options, members = [each for each, _ in kept], _members(pruned)
+    options = [each for each, _ in kept]
     for name, each in zip(names, options, strict=True):
         if not _same(each, _rows_of(each) | members[name]):
             raise RunError(f"{run.path}: {name} is of another subnetwork than the run holds now: evaluate the run again")
@@ -98,10 +126,14 @@ def _asked(pruned: Pruned | PrunedPath, options: dict[str, object]) -> dict[str,
 
 def _members(pruned: Pruned | PrunedPath) -> dict[str, dict[str, object]]:
     """The subnetworks that each table is of, as a part of its options."""
-    of: dict[str, list[str]] = {_table(None): []}
+    of: dict[str, list[str]] = {}
     for sub in pruned.subnetworks:
         of.setdefault(_table(sub.seed), []).append(digest_of(sub))
-    return {name: {"subnetworks": digests} if digests else {} for name, digests in of.items()}
+    return _options_of(of)
+
+
+def _options_of(digests: Mapping[str, list[str]]) -> dict[str, dict[str, object]]:
+    return {_table(None): {}, **{name: {"subnetworks": each} for name, each in digests.items()}}
 
 
 def _rows_of(options: object) -> dict[str, object]:
@@ -115,24 +147,22 @@ def _same(kept: object, asked: dict[str, object]) -> bool:
     return kept == (asked if told else _rows_of(asked))
 
 
-def grid_evaluation(pruned: Pruned | PrunedPath) -> pd.DataFrame:
-    """`evaluation_of`, and for each seed that collapsed a row without accuracy at every sparsity and case: a gap of a grid.
+def grid_evaluation(run: Run, seeds: Sequence[int] | None = None) -> pd.DataFrame:
+    """`kept_evaluation`, and for each seed that collapsed a row without accuracy at every sparsity and case: a gap of a grid.
 
     Raises:
-        RunError: as `evaluation_of`.
+        RunError: as `kept_evaluation`.
     """
-    table = evaluation_of(pruned)
+    import pandas as pd
+
+    table = kept_evaluation(run, seeds)
     cases = table.loc[table["subnetwork"] == "full", ["case", "group", "n"]]
     gaps = [
         cases.assign(subnetwork=f"seed {seed}", seed=seed, target=target, accuracy=float("nan"))
-        for target in pruned.targets
-        for seed in pruned.collapsed
+        for target in targets_of(run)
+        for seed in collapsed_seeds(run, seeds)
     ]
     return pd.concat([table, *gaps], ignore_index=True).astype({"seed": "Int64"})
-
-
-def _tables(pruned: Pruned | PrunedPath) -> list[str]:
-    return [_table(None), *dict.fromkeys(_table(sub.seed) for sub in pruned.subnetworks)]
 
 
 def _table(seed: int | None) -> str:
@@ -155,5 +185,7 @@ def pruned_evaluation(pruned: Sequence[Pruned]) -> pd.DataFrame:
     Raises:
         RunError: as `evaluation_of`.
     """
+    import pandas as pd
+
     first, *later = [evaluation_of(p) for p in pruned]
     return pd.concat([first, *(table[table["subnetwork"] != "full"] for table in later)], ignore_index=True)

@@ -3,33 +3,26 @@
 Every row's values under every set of heads are kept in `joint.safetensors`, so that no set is ablated twice.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import pandas as pd
-
-from hc_lens.analysis import (
-    Ablation,
-    ablate,
-    by_domain,
-    core_pairs,
-    dependence_on,
-    greedy_sets,
-    in_subnetworks,
-    interactions,
-)
-from hc_lens.analysis.stored import from_tensors, to_tensors
-from hc_lens.data.task import Task
-from hc_lens.metrics import encode_cases
-from hc_lens.models import Classifier
 from hc_lens.runs import digest
 from hc_lens.stages.ablation import singles_into
 from hc_lens.stages.kept import remembered, remembered_tables
 from hc_lens.stages.members import digest_of
-from hc_lens.stages.pruned import Pruned
-from hc_lens.stages.rows import Rows
-from hc_lens.units import Head
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.analysis import Ablation
+    from hc_lens.data.task import Task
+    from hc_lens.models import Classifier
+    from hc_lens.stages.pruned import Pruned
+    from hc_lens.stages.rows import Rows
+    from hc_lens.units import Head
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +41,8 @@ def interactions_into(
     Raises:
         ValueError: for a core of fewer than two heads.
     """
+    from hc_lens.analysis import by_domain, core_pairs, interactions
+
     rows = rows.settled(pruned.run, model)
     options = rows.options(task) | {"core": _names(core), "controls": controls}
 
@@ -78,6 +73,8 @@ def greedy_into(
     Raises:
         ValueError: as `greedy_sets`.
     """
+    from hc_lens.analysis import greedy_sets
+
     rows = rows.settled(pruned.run, model)
     asked = {"candidates": _names(candidates), "size": size, "scale": scale, "controls": controls}
 
@@ -110,6 +107,7 @@ def removal_into(pruned: Pruned, model: Classifier, task: Task, core: Collection
     Raises:
         ValueError: as `in_subnetworks`.
     """
+    from hc_lens.analysis import in_subnetworks
 
     rows = rows.settled(pruned.run, model)
 
@@ -141,6 +139,10 @@ def dependence_into(
     Raises:
         ValueError: as `dependence_on`.
     """
+    import pandas as pd
+
+    from hc_lens.analysis import dependence_on
+    from hc_lens.metrics import encode_cases
 
     rows = rows.settled(pruned.run, model)
 
@@ -179,6 +181,8 @@ def _ablated(
     pruned: Pruned, model: Classifier, task: Task, groups: Mapping[str, Sequence[Head]], rows: Rows, controls: int
 ) -> Ablation:
     """These groups and their random sets, ablated where no earlier call has."""
+    from hc_lens.analysis import ablate
+
     with pruned.run.locked("joint", wait=True):
         found = ablate(
             model,
@@ -199,6 +203,8 @@ def _ablated(
 
 def _known(pruned: Pruned, model: Classifier, task: Task, rows: Rows) -> Ablation:
     """Every set that was ablated on these rows: all single heads at least."""
+    from hc_lens.analysis.stored import from_tensors
+
     run = pruned.run
     if run.file("joint", "safetensors").exists() and run.read_metadata("joint")["options"] == digest(rows.options(task)):
         return from_tensors(run.read_tensors("joint"), run.read_metadata("joint"))
@@ -214,5 +220,7 @@ def _known(pruned: Pruned, model: Classifier, task: Task, rows: Rows) -> Ablatio
 
 
 def _keep(pruned: Pruned, found: Ablation, task: Task, rows: Rows) -> None:
+    from hc_lens.analysis.stored import to_tensors
+
     tensors, metadata = to_tensors(found)
     pruned.run.write_tensors("joint", tensors, metadata | {"options": digest(rows.options(task))})

@@ -4,12 +4,17 @@ Tables that belong together are named together; the first one's name is that of 
 under their locks, so that of two processes that ask at once one waits, and finds what the other has computed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from hc_lens.atomic import RunError, read_json
-from hc_lens.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.runs import Run
 
 
 def options_of(run: Run, *names: str) -> object:

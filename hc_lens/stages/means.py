@@ -1,22 +1,25 @@
 """The means over a split as a run directory."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-import torch
-
-from hc_lens.data.task import Split
-from hc_lens.hooks import HookedModel
-from hc_lens.means import Ablation as AblationKind
-from hc_lens.means import ActivationMeans
-from hc_lens.models import fingerprint
 from hc_lens.runs import Run
+
+if TYPE_CHECKING:
+    from hc_lens.data.task import Split
+    from hc_lens.hooks import HookedModel
+    from hc_lens.means import Ablation as AblationKind
+    from hc_lens.means import ActivationMeans
 
 
 def means_spec(
     model: HookedModel, data: Split, *, rows: int | None, max_length: int, kind: AblationKind = "mean"
 ) -> dict[str, object]:
     """What decides the means that `means_into` collects, JSON-ready."""
+    from hc_lens.models import fingerprint
+
     return {"model": fingerprint(model), "data": data.fingerprint, "rows": rows, "max_length": max_length, "kind": kind}
 
 
@@ -37,6 +40,10 @@ def means_into(
         RunError: if the directory holds another run.
         MeansError: if the means kept there are damaged.
     """
+    import torch
+
+    from hc_lens.means import ActivationMeans
+
     run = Run.at(directory, "means", means_spec(model, data, rows=rows, max_length=max_length, kind=kind))
     with run.locked(wait=True):
         if run.finished and means_are_kept(directory):

@@ -1,17 +1,21 @@
 """Which subnetworks a result is of: runs, seeds and a digest of each, so that a result of others is noticed."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from safetensors import SafetensorError, safe_open
 
 from hc_lens.runs import RunError
-from hc_lens.stages.pruned import Pruned
-from hc_lens.subnetwork import Subnetwork
+
+if TYPE_CHECKING:
+    from hc_lens.stages.pruned import Pruned
+    from hc_lens.subnetwork import Subnetwork
 
 
 @dataclass(frozen=True)
@@ -22,32 +26,32 @@ class Members:
     digests: Mapping[int, str]
 
     @staticmethod
-    def of(pruned: Pruned) -> "Members":
+    def of(pruned: Pruned) -> Members:
         """The subnetworks at hand."""
         return Members(pruned.run.path, {cast(int, sub.seed): digest_of(sub) for sub in pruned.subnetworks})
 
     @staticmethod
-    def held_by(run: Path) -> "Members":
+    def held_by(run: Path) -> Members:
         """The subnetworks that a run holds now.
 
         Raises:
             RunError: if one is damaged.
         """
         files = run.glob("subnetworks/seed-*.safetensors")
-        return Members(run, dict(sorted((int(file.stem.removeprefix("seed-")), _digest_in(file)) for file in files)))
+        return Members(run, dict(sorted((int(file.stem.removeprefix("seed-")), digest_in(file)) for file in files)))
 
     def as_json(self, base: Path) -> dict[str, object]:
         """The members as JSON, their run relative to `base`."""
         return {"run": os.path.relpath(self.run, base), "seeds": {str(seed): text for seed, text in self.digests.items()}}
 
     @staticmethod
-    def from_json(stored: Mapping[str, object], base: Path) -> "Members":
+    def from_json(stored: Mapping[str, object], base: Path) -> Members:
         """The members that were described."""
         seeds = cast("dict[str, str]", stored["seeds"])
         run = Path(os.path.normpath(base / cast(str, stored["run"])))
         return Members(run, {int(seed): text for seed, text in seeds.items()})
 
-    def same(self, other: "Members") -> bool:
+    def same(self, other: Members) -> bool:
         """Whether these are the subnetworks of `other`, whatever their order."""
         return self.run.resolve() == other.run.resolve() and self.digests == other.digests
 
@@ -84,7 +88,12 @@ def _digest(mask: bytes, means: str) -> str:
     return hashlib.sha256(mask + means.encode()).hexdigest()
 
 
-def _digest_in(file: Path) -> str:
+def digest_in(file: Path) -> str:
+    """`digest_of` the subnetwork in a file, without loading it.
+
+    Raises:
+        RunError: if it does not hold one.
+    """
     try:
         with safe_open(file, framework="np") as opened:
             return _digest(opened.get_tensor("mask").tobytes(), opened.metadata()["means"])

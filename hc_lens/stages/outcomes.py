@@ -1,9 +1,15 @@
 """What became of the seeds of a pruning run, read from its files: which were asked for, which gave no subnetwork and why."""
 
-from collections.abc import Sequence
-from typing import Any, cast
+from __future__ import annotations
 
-from hc_lens.runs import Run
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from hc_lens.atomic import RunError
+
+if TYPE_CHECKING:
+    from hc_lens.runs import Run
 
 
 def asked_seeds(run: Run) -> list[int]:
@@ -45,6 +51,19 @@ def collapsed_seeds(run: Run, seeds: Sequence[int] | None = None) -> dict[int, s
     return {seed: reason for seed, reason in found.items() if reason is not None}
 
 
+def targets_of(run: Run) -> tuple[float, ...]:
+    """The sparsities that a pruning run was asked for: one, or those along a rising target."""
+    if run.kind == "prune-path":
+        return tuple(cast("list[float]", run.spec["grid"]))
+    return (cast("dict[str, float]", run.spec["config"])["sparsity"],)
+
+
+def subnetwork_files(run: Run, seed: int) -> list[Path]:
+    """Where a seed's subnetworks are, one for each of `targets_of`."""
+    names = [f"seed-{seed}.at-{target:g}" for target in targets_of(run)] if run.kind == "prune-path" else [f"seed-{seed}"]
+    return [run.file(f"subnetworks/{name}", "safetensors") for name in names]
+
+
 def kept_outcome(run: Run, seeds: Sequence[int] | None = None) -> str:
     """That seeds which collapsed stay as they ended, and how to train one of them again; empty if none did.
 
@@ -60,3 +79,36 @@ def kept_outcome(run: Run, seeds: Sequence[int] | None = None) -> str:
 def _outcome(run: Run, seed: int) -> dict[str, Any]:
     name = f"outcome/seed-{seed}"
     return cast("dict[str, Any]", run.read_json(name)) if run.file(name, "json").exists() else {}
+
+
+def ask(run: Run, seeds: Sequence[int]) -> None:
+    """Add seeds to those that a run was asked for.
+
+    Raises:
+        ValueError: without seeds, or for one given twice.
+    """
+    if len(set(seeds)) != len(seeds) or not seeds:
+        raise ValueError(f"seeds: needs at least one, all different, got {list(seeds)}")
+    with run.locked("seeds", wait=True):
+        before = asked_seeds(run)
+        if set(seeds) - set(before):
+            run.unfinish()
+            run.write_json("seeds", sorted({*before, *seeds}))
+
+
+def require_done(run: Run, done: Callable[[int], bool], seeds: Sequence[int] | None = None) -> Sequence[int]:
+    """These seeds of a run, by default all that it was asked for, which have been trained.
+
+    Raises:
+        RunError: naming those that have not, or that the run was never asked for.
+    """
+    asked = asked_seeds(run)
+    seeds = asked if seeds is None else seeds
+    if unknown := [seed for seed in seeds if seed not in asked and not done(seed)]:
+        raise RunError(f"{run.path} has no seed {unknown[0]}: it has {', '.join(map(str, asked)) or 'none'}")
+    if missing := [seed for seed in seeds if not done(seed)]:
+        raise RunError(
+            f"{run.path} holds a pruning run that has not finished, seeds {missing} are missing: "
+            "start it again, it goes on where it stopped"
+        )
+    return seeds

@@ -1,27 +1,30 @@
 """A rising-target pruning run as a run directory: one run per seed, a subnetwork at each sparsity of its grid."""
 
+from __future__ import annotations
+
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import pandas as pd
 
-from hc_lens.forward import Inputs, inputs_of
-from hc_lens.hooks import HookedModel
-from hc_lens.means import ActivationMeans
-from hc_lens.origin import Origin
-from hc_lens.precision import Resolved
 from hc_lens.pruning import PruneConfig
 from hc_lens.pruning.advice import collapse_told
-from hc_lens.pruning.path import cut_steps, require_grid
-from hc_lens.pruning.trained import TrainedGates
 from hc_lens.runs import Run, RunError
-from hc_lens.stages.outcomes import asked_seeds, collapse_of, collapsed_seeds, record_outcome
-from hc_lens.stages.seeds import device_name, require_done, train_missing
-from hc_lens.subnetwork import Subnetwork
+from hc_lens.stages.outcomes import asked_seeds, collapse_of, collapsed_seeds, record_outcome, require_done
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.forward import Inputs
+    from hc_lens.hooks import HookedModel
+    from hc_lens.means import ActivationMeans
+    from hc_lens.origin import Origin
+    from hc_lens.precision import Resolved
+    from hc_lens.pruning.trained import TrainedGates
+    from hc_lens.subnetwork import Subnetwork
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +55,7 @@ class PrunedPath:
         alive = {sub.seed for sub in self.subnetworks}
         return collapse_told(self.collapsed, len(alive) + len(self.collapsed)) if self.collapsed else ""
 
-    def only(self, seeds: Container[int | None]) -> "PrunedPath":
+    def only(self, seeds: Container[int | None]) -> PrunedPath:
         """The same run with the subnetworks of these seeds alone."""
         return replace(self, by_target={t: tuple(s for s in subs if s.seed in seeds) for t, subs in self.by_target.items()})
 
@@ -81,6 +84,10 @@ def prune_path_into(
         RunError: if the directory holds another run, or another process trains one of the seeds.
         MeansError, PruneError, ValueError: as `prune_path`.
     """
+    from hc_lens.forward import inputs_of
+    from hc_lens.pruning.path import cut_steps, require_grid
+    from hc_lens.stages.seeds import device_name, train_missing
+
     require_grid(grid, config)
     encoded = inputs_of(model, data, config.max_length)
     spec = {
@@ -123,6 +130,7 @@ def open_path(directory: Path, seeds: Sequence[int] | None = None) -> PrunedPath
         RunError: if the directory is not a run of this kind, or some of its seeds are not trained yet.
         SubnetworkError, MeansError: if a subnetwork or its means are absent or damaged.
     """
+
     run = Run.open(directory)
     if run.kind != "prune-path":
         raise RunError(f"{directory} holds a {run.kind!r} run, not a 'prune-path' run")
@@ -130,6 +138,8 @@ def open_path(directory: Path, seeds: Sequence[int] | None = None) -> PrunedPath
 
 
 def _read(run: Run, seeds: Sequence[int]) -> PrunedPath:
+    from hc_lens.subnetwork import Subnetwork
+
     collapsed = collapsed_seeds(run, seeds)
     alive = [seed for seed in seeds if seed not in collapsed]
     by_target = {target: tuple(Subnetwork.load(_file(run, seed, target)) for seed in alive) for target in _grid(run)}

@@ -4,27 +4,38 @@ It holds `subnetworks/seed-42.safetensors` (with the means once, in `subnetworks
 (which says of a seed without a subnetwork how its gates collapsed), and for gates in training `training/`.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import pandas as pd
-
-from hc_lens.forward import Inputs, inputs_of
-from hc_lens.hooks import HookedModel
-from hc_lens.means import ActivationMeans
-from hc_lens.origin import Origin
-from hc_lens.precision import Resolved
 from hc_lens.pruning import PruneConfig
 from hc_lens.pruning.advice import Ended, collapse_told, warnings_of
-from hc_lens.pruning.trained import TrainedGates
 from hc_lens.runs import Run, RunError
-from hc_lens.stages.outcomes import asked_seeds, collapse_of, collapsed_seeds, device_of_seed, kept_outcome, record_outcome
-from hc_lens.stages.seeds import device_name, require_done, train_missing
-from hc_lens.subnetwork import Subnetwork
+from hc_lens.stages.outcomes import (
+    asked_seeds,
+    collapse_of,
+    collapsed_seeds,
+    device_of_seed,
+    kept_outcome,
+    record_outcome,
+    require_done,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.forward import Inputs
+    from hc_lens.hooks import HookedModel
+    from hc_lens.means import ActivationMeans
+    from hc_lens.origin import Origin
+    from hc_lens.precision import Resolved
+    from hc_lens.pruning.trained import TrainedGates
+    from hc_lens.subnetwork import Subnetwork
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +67,7 @@ class Pruned:
         """Which seeds collapsed, and why; empty if none did."""
         return collapse_told(self.collapsed, len(self.subnetworks) + len(self.collapsed)) if self.collapsed else ""
 
-    def only(self, seeds: Container[int | None]) -> "Pruned":
+    def only(self, seeds: Container[int | None]) -> Pruned:
         """The same run with the subnetworks of these seeds alone."""
         return replace(self, subnetworks=tuple(sub for sub in self.subnetworks if sub.seed in seeds))
 
@@ -68,6 +79,8 @@ class Pruned:
 
     def history(self) -> pd.DataFrame:
         """Target, sparsity, loss and multipliers at every step of every seed, of those that collapsed last."""
+        import pandas as pd
+
         seeds = [*(sub.seed for sub in self.subnetworks), *self.collapsed]
         return pd.concat([self.run.read_table(f"history/seed-{seed}") for seed in seeds], ignore_index=True)
 
@@ -96,6 +109,9 @@ def prune_into(
         RunError: if the directory holds another run, or another process trains one of the seeds.
         MeansError, PruneError, ValueError: as `prune`.
     """
+    from hc_lens.forward import inputs_of
+    from hc_lens.stages.seeds import device_name, train_missing
+
     encoded = inputs_of(model, data, config.max_length)
     spec = {"config": config.as_dict(), "model": means.model, "data": encoded.fingerprint, "means": means.digest}
     run = Run.at(directory, "prune", spec)
@@ -141,6 +157,7 @@ def pruned_outcome(directory: Path, model: HookedModel | None = None, seeds: Seq
     Raises:
         RunError, SubnetworkError, MeansError: as `open_pruned`.
     """
+
     run = Run.open(directory)
     if run.kind != "prune":
         raise RunError(f"{directory} holds a {run.kind!r} run, not a 'prune' run")
@@ -148,6 +165,8 @@ def pruned_outcome(directory: Path, model: HookedModel | None = None, seeds: Seq
 
 
 def _read(run: Run, seeds: Sequence[int], model: HookedModel | None = None) -> Pruned:
+    from hc_lens.subnetwork import Subnetwork
+
     collapsed = collapsed_seeds(run, seeds)
     subnetworks = tuple(Subnetwork.load(_file(run, seed), model) for seed in seeds if seed not in collapsed)
     devices = dict.fromkeys(device for seed in seeds if (device := device_of_seed(run, seed)) is not None)

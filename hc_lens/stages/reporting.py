@@ -1,22 +1,23 @@
 """The report's inputs, read from run directories."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import pandas as pd
-
-from hc_lens.analysis import head_frequency, joint_histogram, mlp_frequency, spearman
-from hc_lens.analysis.stored import from_tensors
 from hc_lens.precision import told
-from hc_lens.report import CoreSummary, ReportInputs
 from hc_lens.runs import Run, digest
 from hc_lens.stages.ablation import ABLATION
 from hc_lens.stages.core import open_core_of
 from hc_lens.stages.evaluation import pruned_evaluation
 from hc_lens.stages.kept import options_of, read
-from hc_lens.stages.pruned import Pruned
-from hc_lens.train import evaluations
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.report import CoreSummary, ReportInputs
+    from hc_lens.stages.pruned import Pruned
 
 QUESTION = (
     "Pruned with different seeds, a fine-tuned classifier gives subnetworks that agree in-domain. Do they generalize alike, "
@@ -41,6 +42,12 @@ def report_inputs(
         RunError: if a run was not evaluated, or the first with subnetworks has no core, or one of others than these
             subnetworks.
     """
+    import pandas as pd
+
+    from hc_lens.analysis import head_frequency, joint_histogram, mlp_frequency, spearman
+    from hc_lens.report import ReportInputs
+    from hc_lens.train import evaluations
+
     warnings = tuple(text for p in pruned for text in p.warnings)
     collapsed = {p.config.sparsity: p.collapse for p in pruned if p.collapse}
     pruned = [p for p in pruned if p.subnetworks]
@@ -107,6 +114,10 @@ def _settings(pruned: Sequence[Pruned], finetuned: Path | None) -> dict[str, obj
 
 def _effects(run: Run, core: CoreSummary, options: object, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The effects, and those of the heads outside the core as a mean with its own bootstrap interval."""
+    import pandas as pd
+
+    from hc_lens.analysis.stored import from_tensors
+
     _, effects = tables
     asked, metadata = cast("dict[str, Any]", options), run.read_metadata("singles")
     singles = from_tensors(run.read_tensors("singles"), metadata)
@@ -118,4 +129,6 @@ def _effects(run: Run, core: CoreSummary, options: object, tables: Sequence[pd.D
 
 
 def _stacked(tables: Sequence[tuple[float, pd.DataFrame]]) -> pd.DataFrame:
+    import pandas as pd
+
     return pd.concat([table.assign(sparsity=sparsity) for sparsity, table in tables], ignore_index=True)

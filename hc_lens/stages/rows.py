@@ -1,12 +1,17 @@
 """The rows that a step measures on, and what of that decides its tables."""
 
-from dataclasses import dataclass, replace
+from __future__ import annotations
 
-from hc_lens.data.task import Task
-from hc_lens.hooks import HookedModel
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
 from hc_lens.limits import require_at_least_one
 from hc_lens.precision import Precision, settled
-from hc_lens.runs import Run
+
+if TYPE_CHECKING:
+    from hc_lens.data.task import Task
+    from hc_lens.hooks import HookedModel
+    from hc_lens.runs import Run
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Rows:
         require_at_least_one("max_rows", self.max_rows)
         require_at_least_one("batch_size", self.batch_size)
 
-    def settled(self, run: Run, model: HookedModel) -> "Rows":
+    def settled(self, run: Run, model: HookedModel) -> Rows:
         """The same rows, with the precision that "auto" comes to in a run: tables are kept under it."""
         return replace(self, precision=settled(run, self.precision, model, self.batch_size))
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import torch
 
-from hc_lens.atomic import RunError
 from hc_lens.data.batches import Encoded
 from hc_lens.forward import device_of
 from hc_lens.hooks import HookedModel
@@ -19,43 +18,10 @@ from hc_lens.pruning.objective import imitation
 from hc_lens.pruning.trained import TrainedGates, train_seeds
 from hc_lens.pruning.training import data_order, runs_together
 from hc_lens.runs import Run
-from hc_lens.stages.outcomes import asked_seeds
+from hc_lens.stages.outcomes import ask, asked_seeds
 
 Keep = Callable[[TrainedGates], None]
 """Writes runs that were trained together."""
-
-
-def ask(run: Run, seeds: Sequence[int]) -> None:
-    """Add seeds to those that a run was asked for.
-
-    Raises:
-        ValueError: without seeds, or for one given twice.
-    """
-    if len(set(seeds)) != len(seeds) or not seeds:
-        raise ValueError(f"seeds: needs at least one, all different, got {list(seeds)}")
-    with run.locked("seeds", wait=True):
-        before = asked_seeds(run)
-        if set(seeds) - set(before):
-            run.unfinish()
-            run.write_json("seeds", sorted({*before, *seeds}))
-
-
-def require_done(run: Run, done: Callable[[int], bool], seeds: Sequence[int] | None = None) -> Sequence[int]:
-    """These seeds of a run, by default all that it was asked for, which have been trained.
-
-    Raises:
-        RunError: naming those that have not, or that the run was never asked for.
-    """
-    asked = asked_seeds(run)
-    seeds = asked if seeds is None else seeds
-    if unknown := [seed for seed in seeds if seed not in asked and not done(seed)]:
-        raise RunError(f"{run.path} has no seed {unknown[0]}: it has {', '.join(map(str, asked)) or 'none'}")
-    if missing := [seed for seed in seeds if not done(seed)]:
-        raise RunError(
-            f"{run.path} holds a pruning run that has not finished, seeds {missing} are missing: "
-            "start it again, it goes on where it stopped"
-        )
-    return seeds
 
 
 def train_missing(

@@ -1,5 +1,7 @@
 """A worker as a process: `python -P -m hc_lens.sweep SWEEP`."""
 
+from __future__ import annotations
+
 import argparse
 import logging
 import os
@@ -8,10 +10,7 @@ import sys
 from pathlib import Path
 from threading import Thread
 
-import torch
-
 from hc_lens.sweep.job import register_name
-from hc_lens.sweep.worker import work
 
 
 def _end_with_parent() -> None:
@@ -27,6 +26,10 @@ def _end_with_parent() -> None:
 
 def main() -> None:
     """Read the command line and work."""
+    import torch
+
+    from hc_lens.sweep.worker import work
+
     parser = argparse.ArgumentParser(description=work.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path)
     parser.add_argument("--threads", type=int)

@@ -5,6 +5,8 @@
 number of them, started and killed at any time, do each job once: a job is running if its lock is held, on whatever machine.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 import time
@@ -14,13 +16,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from hc_lens.atomic import read_json, write_json
 from hc_lens.runs import Run, RunError
 from hc_lens.sweep.job import Job, described, job_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 State = Literal["done", "running", "failed", "to do"]
 
@@ -51,7 +54,7 @@ class Board:
     run: Run
 
     @staticmethod
-    def create(directory: Path, spec: dict[str, object], jobs: Sequence[Job]) -> "Board":
+    def create(directory: Path, spec: dict[str, object], jobs: Sequence[Job]) -> Board:
         """The sweep of these jobs: created, or reopened as it was planned if it exists.
 
         Raises:
@@ -63,7 +66,7 @@ class Board:
         run = Run.at(directory, "sweep", spec)
         return Board(run) if run.file("plan", "json").exists() else Board(run).grown(jobs)
 
-    def grown(self, jobs: Sequence[Job]) -> "Board":
+    def grown(self, jobs: Sequence[Job]) -> Board:
         """The sweep with these jobs, too; those that are planned already stay as they are."""
         run = self.run
         with run.locked("plan", wait=True):
@@ -73,7 +76,7 @@ class Board:
         return Board(run)
 
     @staticmethod
-    def open(directory: Path) -> "Board":
+    def open(directory: Path) -> Board:
         """The sweep in a directory.
 
         Raises:
@@ -149,6 +152,8 @@ class Board:
 
     def table(self) -> pd.DataFrame:
         """The states as a table: job, state, minutes, reason."""
+        import pandas as pd
+
         rows = [
             {
                 "job": state.title,

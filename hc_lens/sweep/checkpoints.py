@@ -1,23 +1,26 @@
 """Checkpoints of a fine-tuning run pruned and evaluated, each in a directory of its own (`step-000300/prune-0.5`, ...)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from hc_lens.data.stored import save_task
-from hc_lens.data.task import Task
 from hc_lens.limits import require_different
-from hc_lens.origin import Origin
-from hc_lens.pruning import PruneConfig
+from hc_lens.origin import Checkpoint, Origin
 from hc_lens.runs import Run, RunError
 from hc_lens.stages import Measuring, Pruned, PrunedPath, grid_evaluation, open_path, pruned_outcome
-from hc_lens.subnetwork import Subnetwork
-from hc_lens.sweep.pool import Pool
-from hc_lens.sweep.prune_job import PruneJob, split
 from hc_lens.sweep.run import run_jobs
-from hc_lens.train import Checkpoint, checkpoints
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.data.task import Task
+    from hc_lens.pruning import PruneConfig
+    from hc_lens.subnetwork import Subnetwork
+    from hc_lens.sweep.pool import Pool
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,8 @@ def chosen_checkpoints(finetuned: Path, steps: Sequence[int] | None = None) -> l
         RunError: if it is not a fine-tuning run.
         ValueError: naming a step without a checkpoint, and those there are.
     """
+    from hc_lens.train import checkpoints
+
     found = checkpoints(finetuned)
     have = [checkpoint.step for checkpoint in found]
     require_different("steps", steps or ())
@@ -70,6 +75,11 @@ def prune_checkpoints_into(
         RunError: if `out` holds something else.
         SweepError: if a job failed, naming it and the reason.
     """
+    import pandas as pd
+
+    from hc_lens.sweep.pool import Pool
+    from hc_lens.sweep.prune_job import PruneJob, split
+
     how, pool = measuring or Measuring(), pool or Pool()
     sources = _sources(chosen, task, out)
     jobs = [
@@ -84,7 +94,7 @@ def prune_checkpoints_into(
     for checkpoint in chosen:
         places = [_place(out, checkpoint) / f"prune-{config.sparsity:g}" for config in configs]
         runs = tuple(pruned_outcome(place, seeds=seeds) for place in places)
-        first, *others = map(grid_evaluation, runs)
+        first, *others = [grid_evaluation(each.run, seeds) for each in runs]
         evaluation = pd.concat([first, *(table[table["subnetwork"] != "full"] for table in others)], ignore_index=True)
         found.append(AtCheckpoint(checkpoint.step, runs, evaluation))
     return found
@@ -106,6 +116,9 @@ def path_checkpoints_into(
         RunError: if `out` holds something else.
         SweepError: if a job failed, naming it and the reason.
     """
+    from hc_lens.sweep.pool import Pool
+    from hc_lens.sweep.prune_job import PruneJob, split
+
     how, pool = measuring or Measuring(), pool or Pool()
     sources = _sources(chosen, task, out)
     jobs = [
@@ -116,11 +129,13 @@ def path_checkpoints_into(
     ]
     run_jobs(out, jobs, pool)
     paths = {checkpoint.step: open_path(_place(out, checkpoint) / "prune-path", seeds) for checkpoint in chosen}
-    return [PathAtCheckpoint(step, path, grid_evaluation(path)) for step, path in paths.items()]
+    return [PathAtCheckpoint(step, path, grid_evaluation(path.run, seeds)) for step, path in paths.items()]
 
 
 def over_checkpoints(found: Sequence[AtCheckpoint | PathAtCheckpoint]) -> pd.DataFrame:
     """The evaluations of all checkpoints as one table, with their `step`."""
+    import pandas as pd
+
     return pd.concat([each.evaluation.assign(step=each.step) for each in found], ignore_index=True)
 
 

@@ -4,14 +4,17 @@ A sweep's files name their jobs. Such a name stands for a class only if it is on
 has registered it: nothing is imported because a file says so.
 """
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar, cast, runtime_checkable
-
-import torch
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 
 from hc_lens.runs import RunError
+
+if TYPE_CHECKING:
+    import torch
 
 _OWN = ("hc_lens.sweep.prune_job:PruneJob", "hc_lens.relations.job:RelationJob")
 """The program's own classes of jobs, each imported when a job of it is opened."""
@@ -44,7 +47,7 @@ class Job(Protocol):
         ...
 
     @classmethod
-    def from_spec(cls, spec: Mapping[str, object], base: Path) -> "Job":
+    def from_spec(cls, spec: Mapping[str, object], base: Path) -> Job:
         """The job that `spec` describes.
 
         Raises:

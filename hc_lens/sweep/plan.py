@@ -1,14 +1,19 @@
 """Seeds x sparsities x checkpoints x tasks as jobs whose results lie where their contents say."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hc_lens.origin import Origin
-from hc_lens.pruning import PruneConfig
 from hc_lens.runs import digest
-from hc_lens.stages import Measuring
-from hc_lens.sweep.prune_job import PruneJob, split
+
+if TYPE_CHECKING:
+    from hc_lens.origin import Origin
+    from hc_lens.pruning import PruneConfig
+    from hc_lens.stages import Measuring
+    from hc_lens.sweep.prune_job import PruneJob
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ def plan(config: SweepConfig, sources: Sequence[Origin], store: Path, workers: i
     Results lie in `store`, in directories named by the digest of weights, rows and configuration: what another sweep has
     computed there is not computed again, and whatever differs has a directory of its own.
     """
+    from hc_lens.sweep.prune_job import PruneJob, split
+
     pairs = len(sources) * len(config.configs)
     groups = (
         split(config.seeds, pairs, workers)

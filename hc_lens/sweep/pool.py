@@ -1,5 +1,7 @@
 """Workers as processes of this machine, each with its fair share of the cores or a GPU of its own."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess
@@ -12,14 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-
 from hc_lens.progress import progress
 from hc_lens.runs import RunError
 from hc_lens.signals import ended_by_sigterm
 from hc_lens.sweep.board import Board, JobState, worker_of
 from hc_lens.sweep.job import registered
-from hc_lens.sweep.worker import work
 
 _POLL = 0.5  # seconds between two looks at the workers
 
@@ -54,6 +53,8 @@ class Pool:
     @property
     def _gpus(self) -> list[str]:
         """GPUs that workers share among them: all that this process sees, unless a device was chosen."""
+        import torch
+
         if self.device not in (None, "cuda"):
             return []
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -81,6 +82,10 @@ class Pool:
         return board.states()
 
     def _run(self, board: Board, wanted: int) -> None:
+        import torch
+
+        from hc_lens.sweep.worker import work
+
         if self.workers == 1:
             device = None if self.device is None else torch.device(self.device)
             work(board.run.path, self.threads, device=device, every=self.every)
@@ -119,7 +124,7 @@ class Pool:
                 worker.process.kill()
                 worker.process.wait()
 
-    def _start(self, board: Board, index: int, workers: int, logs: Path) -> "_Worker":
+    def _start(self, board: Board, index: int, workers: int, logs: Path) -> _Worker:
         threads = self.threads or max(1, (os.cpu_count() or 1) // workers)
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
         environment["PYTHONSAFEPATH"] = "1"  # nothing is imported from the current directory
@@ -138,7 +143,7 @@ class Pool:
 class _Worker(NamedTuple):
     """A process that was started, and when (seconds since 1970)."""
 
-    process: "subprocess.Popen[bytes]"
+    process: subprocess.Popen[bytes]
     since: float
 
 

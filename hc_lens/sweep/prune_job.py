@@ -1,19 +1,16 @@
 """One job of a sweep: some seeds of one model pruned at one sparsity, or along a grid of them, and evaluated."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import pandas as pd
-import torch
 
-from hc_lens.data.task import Task
-from hc_lens.forward import device_of
-from hc_lens.models import Classifier
 from hc_lens.origin import Origin
 from hc_lens.precision import Resolved, choose, products_of, settle
 from hc_lens.pruning import PruneConfig
@@ -33,6 +30,13 @@ from hc_lens.stages import (
 from hc_lens.stages.means import means_are_kept
 from hc_lens.stages.path import is_whole_path
 from hc_lens.stages.pruned import is_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+    from hc_lens.data.task import Task
+    from hc_lens.models import Classifier
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class PruneJob:
         """Whether its means, its subnetworks and their evaluation are there."""
         try:
             self.table()
+            self.result()
             kept = is_whole if self.grid is None else is_whole_path
             told = all(Run.open(self.directory).file(name, "json").exists() for name in ("origin", "task"))
             return told and kept(self.directory, self.seeds) and means_are_kept(self.means)
@@ -117,10 +122,14 @@ class PruneJob:
             RunError: as `result`.
         """
         name = Path(self.source.finetuned or self.source.model).name
-        return grid_evaluation(self.result()).assign(model=name, step=self.source.step, model_path=str(self.source.model))
+        return grid_evaluation(Run.open(self.directory), self.seeds).assign(
+            model=name, step=self.source.step, model_path=str(self.source.model)
+        )
 
     def _auto(self, model: Classifier) -> Resolved | None:
         """What precision "auto" comes to in the sweep: decided by the job that first needs it."""
+        from hc_lens.forward import device_of
+
         if self.sweep is None or self.config.precision != "auto":
             return None
         products = products_of(model, self.config.batch_size, self.config.max_length)
@@ -139,7 +148,7 @@ class PruneJob:
         }
 
     @classmethod
-    def from_spec(cls, spec: Mapping[str, object], base: Path) -> "PruneJob":
+    def from_spec(cls, spec: Mapping[str, object], base: Path) -> PruneJob:
         """The job that `spec` describes.
 
         Raises:

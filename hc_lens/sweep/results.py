@@ -1,11 +1,16 @@
 """What a sweep has found, as one table."""
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from hc_lens.sweep.board import Board
 from hc_lens.sweep.prune_job import PruneJob
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hc_lens.sweep.board import Board
 
 _log = logging.getLogger("hc_lens")
 
@@ -17,6 +22,8 @@ def sweep_results(board: Board) -> pd.DataFrame:
     two have the same name; `model_path`, `step`. The full model's rows come once for each model and step, those of a seed that
     collapsed have no accuracy. A result that is damaged is left out, and the log says which.
     """
+    import pandas as pd
+
     tables: list[pd.DataFrame] = []
     for state in board.states():
         if state.state == "done":

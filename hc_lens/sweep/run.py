@@ -1,12 +1,17 @@
 """Jobs done in one call, for code that needs all of them before it goes on."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hc_lens.runs import digest
 from hc_lens.sweep.board import Board, JobState
-from hc_lens.sweep.job import Job
-from hc_lens.sweep.pool import Pool
+
+if TYPE_CHECKING:
+    from hc_lens.sweep.job import Job
+    from hc_lens.sweep.pool import Pool
 
 
 class SweepError(RuntimeError):

@@ -6,13 +6,13 @@ limit, is queued again as it is and goes on from the last checkpoint of whatever
 submitit keeps for itself (the pickled worker, logs) is in `slurm/` under that directory; results have no part in it.
 """
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-
-from hc_lens.sweep.worker import work
 
 if TYPE_CHECKING:
     import submitit
@@ -69,9 +69,11 @@ class ArrayWorker:
 
     def __call__(self) -> None:
         """Work until nothing is left."""
+        from hc_lens.sweep.worker import work
+
         work(self.directory, self.threads, every=self.every)
 
-    def checkpoint(self) -> "DelayedSubmission":
+    def checkpoint(self) -> DelayedSubmission:
         """Called by submitit when the job is told to stop: nothing to save, the gates' checkpoints are in the sweep already."""
         from submitit.helpers import DelayedSubmission
 
@@ -80,7 +82,7 @@ class ArrayWorker:
 
 def submit(
     directory: Path, options: SlurmOptions, *, every: float = 30.0, cluster: Literal["slurm", "local"] = "slurm"
-) -> "list[submitit.Job[None]]":
+) -> list[submitit.Job[None]]:
     """Submit an array of workers for the sweep in this directory, and return its jobs without waiting for them.
 
     Args:

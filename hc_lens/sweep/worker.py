@@ -3,16 +3,20 @@
 Workers know nothing of one another. What a killed one was at is free again, and goes on from its last checkpoint.
 """
 
+from __future__ import annotations
+
 import logging
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from hc_lens.runs import BusyError, Run, RunError
 from hc_lens.sweep.board import Board, at_work, first_line, is_open, trace_of
+
+if TYPE_CHECKING:
+    import torch
 
 _log = logging.getLogger("hc_lens.sweep")
 _WAIT = 2.0  # seconds until jobs that wait for a seed trained elsewhere are tried again
@@ -32,6 +36,8 @@ def work(directory: Path, threads: int | None = None, *, device: torch.device | 
         RunError: if there is no sweep.
         OSError: if not even a failure can be recorded (a full disk).
     """
+    import torch
+
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     board = Board.open(directory)
     with _threads(threads):
@@ -43,6 +49,8 @@ def work(directory: Path, threads: int | None = None, *, device: torch.device | 
 @contextmanager
 def _threads(n: int | None) -> Generator[None]:
     """Let torch use so many threads meanwhile."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(n or before)
     try:

@@ -1,21 +1,23 @@
 """What fine-tuning leaves on disk: weights at every checkpoint, and the one state that goes on from the newest."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
-
-import pandas as pd
-import torch
-from torch import Tensor
-from transformer_lens import HookedRootModule
+from typing import TYPE_CHECKING, cast
 
 from hc_lens.data.stored import save_task
-from hc_lens.data.task import Task
-from hc_lens.forward import device_of
-from hc_lens.models import Classifier
 from hc_lens.origin import Checkpoint, Origin
 from hc_lens.runs import Run, RunError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+    from torch import Tensor
+    from transformer_lens import HookedRootModule
+
+    from hc_lens.data.task import Task
 
 
 def checkpoints(directory: Path) -> list[Checkpoint]:
@@ -36,6 +38,8 @@ def evaluations(directory: Path) -> pd.DataFrame:
     Raises:
         RunError: if the directory is not a fine-tuning run, or its checkpoints were not all evaluated alike.
     """
+    import pandas as pd
+
     run = _open(directory)
     names = [file.stem for file in sorted(run.path.glob("evaluation/step-*.parquet"))]
     options = {name: _options_of(run, name) for name in names}
@@ -86,6 +90,8 @@ def keep_model(run: Run, model: HookedRootModule) -> None:
 
     A model that is not whole, or not what was trained, is written again.
     """
+    from hc_lens.models import Classifier
+
     if not isinstance(model, Classifier) or model.remains is not None:
         return
     try:
@@ -112,6 +118,8 @@ def checkpoint_of(run: Run, step: int) -> Checkpoint:
 
 def cuda_devices(model: HookedRootModule) -> list[torch.device]:
     """The devices with a random state of their own that the model draws from, besides the CPU."""
+    from hc_lens.forward import device_of
+
     return [device] if (device := device_of(model)).type == "cuda" else []
 
 
@@ -123,6 +131,8 @@ def keep(run: Run, model: HookedRootModule, optimizer: torch.optim.Optimizer, st
 
 def _state(model: HookedRootModule, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """All that decides the next step besides the weights: the optimizer's moments and the random state of dropout."""
+    import torch
+
     names = _names(model, optimizer)
     tensors = {
         f"optimizer/{names[index]}/{key}": value
@@ -159,6 +169,8 @@ def resume(run: Run, model: HookedRootModule, optimizer: torch.optim.Optimizer, 
 
     `steps` are those of the checkpoints of the whole run.
     """
+    import torch
+
     kept = run.file("resume", "safetensors").exists()
     step = int(run.read_metadata("resume")["step"]) if kept else 0
     if kept and (missing := _missing(run, [each for each in steps if each <= step])):

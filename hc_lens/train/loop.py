@@ -26,11 +26,12 @@ from hc_lens.data.batches import Batch, Encoded, shuffled_rows
 from hc_lens.data.stored import load_stored_task
 from hc_lens.data.task import Task
 from hc_lens.forward import device_of, inputs_of, mode, run_batch
-from hc_lens.metrics import label_order, progress
+from hc_lens.metrics import label_order
 from hc_lens.models import fingerprint, fused
 from hc_lens.models.finite import require_finite_model
 from hc_lens.origin import Checkpoint
 from hc_lens.precision import Kind, settled
+from hc_lens.progress import progress
 from hc_lens.runs import Run, RunError
 from hc_lens.train.checkpoints import (
     checkpoint_of,

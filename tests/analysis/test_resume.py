@@ -7,9 +7,9 @@ from transformers import BertConfig, GPT2Config
 
 from hc_lens.analysis import ablate, single_heads
 from hc_lens.data.batches import encode_tokens
-from hc_lens.forward import inputs_of
+from hc_lens.forward import inference, inputs_of
 from hc_lens.means import ActivationMeans
-from hc_lens.metrics import inference, predict, read_rows_of_each
+from hc_lens.metrics import predict, read_rows_of_each
 from hc_lens.models import new_model
 from hc_lens.models.resume import BlockInput, can_resume, resumed
 from hc_lens.units import Head, Mlp

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-import hc_lens.subnetwork
+import hc_lens.models
 from hc_lens.hooks import Edit, HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate
@@ -66,10 +66,10 @@ def test_both_ways_give_the_same_table(
     model: Classifier, precision: Precision, atol: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subs, passes = subnetworks(model), Passes(model)
-    monkeypatch.setattr(hc_lens.subnetwork, "compacting_pays", lambda *asked: False)
+    monkeypatch.setattr(hc_lens.models, "compacting_pays", lambda *asked: False)
     gated = table(model, subs, precision)
     gated_passes, passes.n = passes.n, 0
-    monkeypatch.setattr(hc_lens.subnetwork, "compacting_pays", lambda *asked: True)
+    monkeypatch.setattr(hc_lens.models, "compacting_pays", lambda *asked: True)
     compact = table(model, subs, precision)
     assert passes.n == gated_passes / 3, "the whole model ran for itself only"
     pd.testing.assert_frame_equal(compact.drop(columns=NUMBERS), gated.drop(columns=NUMBERS), atol=0.2)  # intervals, too
@@ -84,19 +84,19 @@ def test_a_few_rows_do_not_pay(model: Classifier, monkeypatch: pytest.MonkeyPatc
     def refuse(*given: object) -> None:
         raise AssertionError("built a compact model")
 
-    monkeypatch.setattr(hc_lens.subnetwork, "compacted", refuse)
+    monkeypatch.setattr(hc_lens.models, "compacted", refuse)
     assert len(table(model, subnetworks(model))) == 6
 
 
 @pytest.mark.parametrize("kind", ["position", "resample"])
 def test_other_ablations_run_gated(model: Classifier, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hc_lens.subnetwork, "compacting_pays", lambda *asked: True)
+    monkeypatch.setattr(hc_lens.models, "compacting_pays", lambda *asked: True)
     assert table(model, subnetworks(model, kind))["kl"].notna().all()
 
 
 def test_what_only_has_edits_runs_gated(model: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
     subs = subnetworks(model)
-    monkeypatch.setattr(hc_lens.subnetwork, "compacting_pays", lambda *asked: True)
+    monkeypatch.setattr(hc_lens.models, "compacting_pays", lambda *asked: True)
     expected = table(model, subs)[NUMBERS]
     found = evaluate(model, TASK, [OnlyEvaluated(sub) for sub in subs], batch_size=8, trained=False)[NUMBERS]
     pd.testing.assert_frame_equal(found, expected, atol=1e-4, rtol=0)

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hc_lens.modular.arithmetic import all_pairs, corrupt, require_prime, split_pairs
+from hc_lens.modular.arithmetic import all_pairs, corrupt, split_pairs
+from hc_lens.modular.limits import require_prime
 
 PRIMES = (2, 3, 5, 7, 11, 13)
 seeds = st.integers(0, 2**32)

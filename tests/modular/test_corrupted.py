@@ -6,15 +6,8 @@ import pandas as pd
 import pytest
 import torch
 
-from hc_lens.modular.corrupted import (
-    CorruptedConfig,
-    CorruptedPairs,
-    corrupted_pairs,
-    directory_of,
-    neuron_ipr,
-    train_corrupted,
-    two_stages,
-)
+from hc_lens.modular.config import CorruptedConfig, FitConfig, MlpConfig, TransformerConfig
+from hc_lens.modular.corrupted import CorruptedPairs, corrupted_pairs, directory_of, neuron_ipr, train_corrupted, two_stages
 from hc_lens.modular.curves import (
     HIGH,
     LOW,
@@ -27,13 +20,11 @@ from hc_lens.modular.curves import (
     rank_correlation,
     threshold_table,
 )
-from hc_lens.modular.mlp import MlpConfig, ModularMlp
-from hc_lens.modular.networks import TransformerConfig
+from hc_lens.modular.mlp import ModularMlp
 from hc_lens.modular.neuron_gates import gate_neurons, separation
 from hc_lens.modular.neurons import Neurons
 from hc_lens.modular.phases import phase_of_run
 from hc_lens.modular.spectrum import discrete_logs
-from hc_lens.modular.training import FitConfig
 from hc_lens.pruning import PruneConfig
 from hc_lens.runs import RunError
 

@@ -10,6 +10,7 @@ import torch
 from transformer_lens import HookedTransformer
 
 from hc_lens.modular.incontext.algorithms import agreement, multiples
+from hc_lens.modular.incontext.config import ModelConfig
 from hc_lens.modular.incontext.evaluation import SETS, accuracy_by_shot, evaluation_sequences, over_training
 from hc_lens.modular.incontext.figures_behaviour import agreement_by_shot, phase_map, query_map, shot_curves, training_curves
 from hc_lens.modular.incontext.figures_insides import attention_heads, embedding_circle_figure, head_circles_figure
@@ -24,7 +25,7 @@ from hc_lens.modular.incontext.insides import (
     principal_components,
     ratio_similarity,
 )
-from hc_lens.modular.incontext.model import ModelConfig, new_transformer
+from hc_lens.modular.incontext.model import new_transformer
 from hc_lens.modular.incontext.sequences import all_queries, answers_of, examples_of
 from hc_lens.modular.incontext.tasks import random_tasks, split_examples
 from hc_lens.modular.spectrum import discrete_logs

@@ -9,7 +9,8 @@ from torch.nn.functional import layer_norm
 from transformer_lens import HookedTransformer
 
 from hc_lens.models.fused import fused
-from hc_lens.modular.incontext.model import ModelConfig, new_transformer
+from hc_lens.modular.incontext.config import ModelConfig
+from hc_lens.modular.incontext.model import new_transformer
 from hc_lens.modular.incontext.sequences import answer_logits, answer_loss, as_tokens, draw_examples
 from hc_lens.modular.incontext.tasks import random_tasks, split_examples
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from hc_lens.modular.incontext.config import Data, InContextConfig, ModelConfig, Training
 from hc_lens.modular.incontext.evaluation import (
     PHASES,
     SETS,
@@ -21,17 +22,8 @@ from hc_lens.modular.incontext.evaluation import (
     predicted_answers,
     transience,
 )
-from hc_lens.modular.incontext.model import ModelConfig
 from hc_lens.modular.incontext.sequences import examples_of
-from hc_lens.modular.incontext.training import (
-    Data,
-    InContextConfig,
-    InContextRun,
-    Training,
-    adamw,
-    learning_rate,
-    train_in_context,
-)
+from hc_lens.modular.incontext.training import InContextRun, adamw, learning_rate, train_in_context
 
 CONFIG = InContextConfig(
     Data(p=5, n_tasks=8, fraction=0.7, n_shots=4),
@@ -133,14 +125,16 @@ def test_a_setting_that_cannot_be_is_refused_by_name(
         change(CONFIG)
 
 
-def test_what_the_data_cannot_give_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    for data, message in (
-        (replace(CONFIG.data, n_shots=18), r"n_shots must be in 2\.\.17"),
-        (replace(CONFIG.data, p=6), "p must be a prime"),
+def test_what_the_data_cannot_give_is_refused_before_anything_is_drawn() -> None:
+    for wrong, message in (
+        ({"n_shots": 18}, r"n_shots must be in 2\.\.17"),
+        ({"p": 6}, "p must be a prime"),
+        ({"n_tasks": 7}, "n_tasks must be a multiple of 4"),
+        ({"n_tasks": 25, "rule": "random"}, r"n_tasks must be in 1\.\.24"),
+        ({"fraction": 1.0}, "fraction, the share of 25 pairs"),
     ):
         with pytest.raises(ValueError, match=message):
-            train_in_context(replace(CONFIG, data=data), tmp_path / "no")
-    assert not (tmp_path / "no").exists()
+            replace(CONFIG.data, **wrong)
 
 
 def test_sequences_of_a_set_are_of_its_tasks_and_its_examples_only() -> None:

@@ -7,8 +7,9 @@ from transformer_lens import HookedTransformer
 
 from hc_lens.hooks import captured
 from hc_lens.modular.arithmetic import all_pairs
-from hc_lens.modular.mlp import MlpConfig, ModularMlp
-from hc_lens.modular.networks import TransformerConfig, answers, neuron_count, neuron_point, neuron_weights, new_network
+from hc_lens.modular.config import MlpConfig, TransformerConfig
+from hc_lens.modular.mlp import ModularMlp
+from hc_lens.modular.networks import answers, neuron_count, neuron_point, neuron_weights, new_network
 from hc_lens.modular.training import loss_of, targets_of
 
 P = 3

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from hc_lens.hooks import captured, hooked
 from hc_lens.modular.arithmetic import all_pairs
-from hc_lens.modular.mlp import MlpConfig, ModularMlp
-from hc_lens.modular.networks import TransformerConfig, answers, new_network
+from hc_lens.modular.config import MlpConfig, TransformerConfig
+from hc_lens.modular.mlp import ModularMlp
+from hc_lens.modular.networks import answers, new_network
 from hc_lens.modular.neurons import Neurons, mean_activations
 from hc_lens.subnetwork import SubnetworkError
 

@@ -2,10 +2,8 @@
 
 import pytest
 
-from hc_lens.modular.corrupted import CorruptedConfig
-from hc_lens.modular.mlp import MlpConfig
+from hc_lens.modular.config import CorruptedConfig, FitConfig, MlpConfig
 from hc_lens.modular.phases import PHASES, Thresholds, phase_of, phase_table
-from hc_lens.modular.training import FitConfig
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hc_lens.cli import main
-from hc_lens.modular.arithmetic import all_pairs, require_prime
+from hc_lens.modular.arithmetic import all_pairs
 from hc_lens.modular.expert import ExpertNetwork, width_of_sum
 from hc_lens.modular.learnable import classify
+from hc_lens.modular.limits import require_prime
 from hc_lens.modular.polynomial import Polynomial, polynomial
 
 SECONDS = 10.0  # far above the fraction of a second it takes; a machine may be busy

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from hc_lens.modular.analytic import addition_network, multiplication_network
+from hc_lens.modular.config import FitConfig, MlpConfig
 from hc_lens.modular.learning import LearnConfig, evidence, learn, over_seeds
-from hc_lens.modular.mlp import MlpConfig, ModularMlp
+from hc_lens.modular.mlp import ModularMlp
 from hc_lens.modular.polynomial import polynomial
 from hc_lens.modular.solutions import (
     addition_basis,
@@ -17,7 +18,6 @@ from hc_lens.modular.solutions import (
     phase_agreement,
     spectra,
 )
-from hc_lens.modular.training import FitConfig
 
 QUICK = LearnConfig(n_neurons=150, fit=FitConfig(steps=300, lr=0.005, weight_decay=5.0, measure_every=100))
 

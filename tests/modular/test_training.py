@@ -6,9 +6,10 @@ import torch
 
 from hc_lens.atomic import read_tensors
 from hc_lens.modular.arithmetic import all_pairs, split_pairs
-from hc_lens.modular.mlp import MlpConfig, ModularMlp
-from hc_lens.modular.networks import TransformerConfig, answers, neuron_count, new_network
-from hc_lens.modular.training import FitConfig, fit, loss_of, rows_at_once, targets_of, training_step
+from hc_lens.modular.config import FitConfig, MlpConfig, TransformerConfig
+from hc_lens.modular.mlp import ModularMlp
+from hc_lens.modular.networks import answers, neuron_count, new_network
+from hc_lens.modular.training import fit, loss_of, rows_at_once, targets_of, training_step
 from hc_lens.runs import Run
 from hc_lens.train import TrainingError
 

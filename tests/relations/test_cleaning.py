@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hc_lens.relations.cleaning import CleaningConfig, TooSmallError, clean, distinct, usable
+from hc_lens.relations.cleaning import TooSmallError, clean, distinct, usable
+from hc_lens.relations.config import CleaningConfig
 from hc_lens.relations.relation import Fact, Relation
 from hc_lens.relations.split import split_facts, subject_key
 

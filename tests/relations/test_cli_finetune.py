@@ -36,7 +36,7 @@ def test_labels_that_follow_a_word_of_the_subject_are_generalized(
     assert row["accuracy"] == pytest.approx(runs["accuracy"].mean())
     assert row["above"] == pytest.approx(2 * row["accuracy"] - 1)  # two answers of equally many subjects
     assert "not all right" not in printed.out
-    monkeypatch.setattr("hc_lens.cli.relations_finetune.finetune_relation", None)  # nothing is trained again
+    monkeypatch.setattr("hc_lens.relations.finetune.finetune_relation", None)  # nothing is trained again
     assert main([*words, "--max-epochs", "60", "--out", "found"]) == 0
     assert capsys.readouterr().out == printed.out
 

@@ -49,7 +49,7 @@ def test_what_the_last_word_of_a_subject_gives_away_is_read_at_the_embedding(
     assert "held-out accuracy by layer" in printed.out
     assert printed.out.splitlines()[-1] == "in found"
     assert "plotly" in Path("found/layer_profile.html").read_text()
-    monkeypatch.setattr("hc_lens.cli.relations_probe.readability", None)  # nothing is probed again
+    monkeypatch.setattr("hc_lens.relations.probe.readability", None)  # nothing is probed again
     assert main(words) == 0
     assert capsys.readouterr().out == printed.out
     assert "holds a run with another specification" in complaint(capsys, *words[1:], "--at", "prompt")

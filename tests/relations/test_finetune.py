@@ -7,7 +7,8 @@ import torch
 
 from hc_lens.models import fingerprint
 from hc_lens.relations.closed_set import closed_set_scores
-from hc_lens.relations.finetune import OPAQUE, FinetuneConfig, finetune_relation
+from hc_lens.relations.config import OPAQUE, FinetuneConfig
+from hc_lens.relations.finetune import finetune_relation
 from hc_lens.relations.labels import LabelMap
 from hc_lens.relations.prompts import continuation, encode_prompts
 from hc_lens.relations.split import Split, split_facts

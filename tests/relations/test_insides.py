@@ -14,8 +14,9 @@ from transformer_lens.hook_points import HookPoint
 
 from hc_lens.models import LanguageModel
 from hc_lens.pruning import PruneConfig
+from hc_lens.relations.config import ProbeConfig
 from hc_lens.relations.insides import carriers, relation_subnetworks, shared_heads
-from hc_lens.relations.probe import ProbeConfig, Readability, readability
+from hc_lens.relations.probe import Readability, readability
 from hc_lens.relations.prompts import Prompts, encode_prompts
 from hc_lens.relations.relation import Fact, Relation
 from hc_lens.relations.representations import representations

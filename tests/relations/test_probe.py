@@ -8,8 +8,9 @@ from sklearn.neighbors import NearestCentroid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from hc_lens.relations.config import ProbeConfig
 from hc_lens.relations.fits import affine_map, logistic, nearest_mean
-from hc_lens.relations.probe import ProbeConfig, _Facts, control_task, readability
+from hc_lens.relations.probe import _Facts, control_task, readability
 from hc_lens.relations.scores import above_chance, majority_rate, margins
 from hc_lens.relations.split import Split
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from hc_lens.relations.across import correlations
-from hc_lens.relations.finetune import FinetuneConfig
+from hc_lens.relations.config import FinetuneConfig, RelationConfig
 from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
-from hc_lens.relations.measured import RelationConfig
 from hc_lens.relations.report import Studied, findings
 from hc_lens.relations.study import X, Y
 from hc_lens.relations.world import WorldConfig, planted_world

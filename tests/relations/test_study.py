@@ -14,12 +14,13 @@ from hc_lens.models import LanguageModel
 from hc_lens.precision import Resolved, settle, settled_in
 from hc_lens.pruning import PruneConfig
 from hc_lens.relations import measured as measuring
+from hc_lens.relations.config import FinetuneConfig, ProbeConfig, RelationConfig, Variant
 from hc_lens.relations.facts import fact_states
-from hc_lens.relations.finetune import FinetuneConfig, finetune_relation
+from hc_lens.relations.finetune import finetune_relation
 from hc_lens.relations.inside_runs import carrier_units, gates_before_and_after
 from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
-from hc_lens.relations.measured import Measured, RelationConfig, Variant, measure_into, open_measured, relation_spec
-from hc_lens.relations.probe import ProbeConfig, readability
+from hc_lens.relations.measured import Measured, measure_into, open_measured, relation_spec
+from hc_lens.relations.probe import readability
 from hc_lens.relations.prompts import encode_prompts
 from hc_lens.relations.relation import Relation
 from hc_lens.relations.report import Studied, findings, sections

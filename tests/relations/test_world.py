@@ -10,8 +10,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from hc_lens.models import LanguageModel
+from hc_lens.relations.config import ProbeConfig
 from hc_lens.relations.labels import CATEGORIES
-from hc_lens.relations.probe import ProbeConfig, readability
+from hc_lens.relations.probe import readability
 from hc_lens.relations.relation import Relation, prompt
 from hc_lens.relations.split import split_facts
 from hc_lens.relations.world import Planted, Planting, WorldConfig, new_world, planted_world

@@ -1,7 +1,5 @@
 """The transformer of "Learning to grok" as a HookedTransformer: rotary positions, ReLU, no biases, tied embeddings."""
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,35 +11,7 @@ from transformer_lens.hook_points import HookPoint
 from typing_extensions import override
 
 from hc_lens.models.classifier import deprecation_expected
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The shape of the transformer.
-
-    Attributes:
-        depth: blocks.
-        width: of the residual stream; the MLPs are four times as wide.
-        heads: in each block; they share the width.
-        init_std: standard deviation of the weights at the start; of what writes to the residual stream, that / sqrt(2 depth).
-
-    Raises:
-        ValueError: naming the field that is out of its range.
-    """
-
-    depth: int = 2
-    width: int = 512
-    heads: int = 4
-    init_std: float = 0.02
-
-    def __post_init__(self) -> None:
-        for name in ("depth", "width", "heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.width % (2 * self.heads):
-            raise ValueError(f"width must be a multiple of 2 heads = {2 * self.heads}, for rotary pairs, got {self.width}")
-        if not self.init_std > 0:
-            raise ValueError(f"init_std must be positive, got {self.init_std}")
+from hc_lens.modular.incontext.config import ModelConfig
 
 
 def new_transformer(config: ModelConfig, p: int, n_shots: int, seed: int) -> HookedTransformer:

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from hc_lens.modular.arithmetic import all_pairs, split_pairs
+from hc_lens.modular.limits import require_tasks
 
 _RESTARTS = 50
 
@@ -35,7 +36,7 @@ def random_tasks(p: int, n_tasks: int, seed: int) -> TaskSplit:
         ValueError: if p is not a prime, or there are not so many tasks and one more to leave out.
     """
     everything = all_pairs(p).numbers
-    _require_room(p, n_tasks)
+    require_tasks(p, n_tasks)
     order = torch.randperm(p * p, generator=torch.Generator().manual_seed(seed))
     return TaskSplit(p, everything[order[:n_tasks]], everything[order[n_tasks:]])
 
@@ -51,9 +52,7 @@ def parallelogram_tasks(p: int, n_tasks: int, seed: int) -> TaskSplit:
             draw found so many.
     """
     everything = all_pairs(p).numbers
-    _require_room(p, n_tasks)
-    if n_tasks % 4:
-        raise ValueError(f"n_tasks must be a multiple of 4, for tasks come in fours by the parallelogram rule, got {n_tasks}")
+    require_tasks(p, n_tasks, fours=True)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(_RESTARTS):
         used = _fours(p, n_tasks // 4, generator)
@@ -73,13 +72,6 @@ def split_examples(p: int, fraction: float, seed: int) -> ExampleSplit:
     pairs = all_pairs(p)
     train, test = split_pairs(pairs, fraction, seed)
     return ExampleSplit(pairs.numbers[train], pairs.numbers[test])
-
-
-def _require_room(p: int, n_tasks: int) -> None:
-    if not 0 < n_tasks < p * p:
-        raise ValueError(
-            f"n_tasks must be in 1..{p * p - 1}, for one at least of the {p * p} tasks modulo {p} is left out, got {n_tasks}"
-        )
 
 
 def _fours(p: int, n: int, generator: torch.Generator) -> Bool[Tensor, "residue residue"] | None:

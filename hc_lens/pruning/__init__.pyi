@@ -1,0 +1,9 @@
+from .checkpoint import GateCheckpoints as GateCheckpoints
+from .config import PruneConfig as PruneConfig
+from .objective import Loss as Loss
+from .path import PathResult as PathResult
+from .path import prune_path as prune_path
+from .prune import prune as prune
+from .result import PruneResult as PruneResult
+from .training import GateTraining as GateTraining
+from .training import PruneError as PruneError

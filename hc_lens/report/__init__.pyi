@@ -1,0 +1,15 @@
+from .article import Article as Article
+from .article import Section as Section
+from .cells import TextTable as TextTable
+from .cells import text_table as text_table
+from .cells import with_interval as with_interval
+from .findings import Finding as Finding
+from .findings import Verdict as Verdict
+from .findings import p_text as p_text
+from .inputs import CoreSummary as CoreSummary
+from .inputs import ReportInputs as ReportInputs
+from .main_line import study_article as study_article
+from .main_line import write_report as write_report
+from .page import write_article as write_article
+from .reading import headline as headline
+from .reading import read as read
