@@ -41,8 +41,6 @@ def carriers(
     found: Readability,
     at: Place = "subject",
     fit: Fit = logistic,
-    n_boot: int = 2_000,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """What a probe loses when one head or MLP below its layer is mean-ablated: which units write the relation into the state.
 
@@ -53,7 +51,6 @@ def carriers(
     Args:
         prompts: of all facts, those that `found` was probed in, at the token `at`.
         codes: each fact's answer, as `found` was given them.
-        n_boot: bootstrap samples of the held-out facts.
 
     Returns:
         A row per unit of the blocks below the probed layer (none for the embedding), in the model's order: `unit`, `layer`,
@@ -76,7 +73,7 @@ def carriers(
     right = (by_unit.argmax(-1) == answers).double().T.numpy()
     leads = torch.stack([margins(each, answers) for each in by_unit])
     lost = right[:, :1] - right[:, 1:]
-    draws = bootstrap_means(lost, n_boot, seed)
+    draws = bootstrap_means(lost)
     rows = [
         {
             "unit": str(unit),

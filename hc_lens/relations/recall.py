@@ -43,7 +43,6 @@ def recall(
     shots: Sequence[int],
     n_shots: int = 5,
     seed: int = 0,
-    batch_size: int = 32,
 ) -> Recall:
     """Ask for the facts at these places, after `n_shots` examples drawn from those at `shots` (step 7 of the protocol).
 
@@ -70,6 +69,6 @@ def recall(
     for examples, rows in by_examples.items():
         lines = "".join(f"{prompt(template, relation.facts[i].subject)} {relation.facts[i].answer}\n" for i in examples)
         texts = [lines + prompt(template, relation.facts[facts[row]].subject) for row in rows]
-        scores[rows] = closed_set_scores(model, open_ended(model, texts)[0], answers, batch_size)
+        scores[rows] = closed_set_scores(model, open_ended(model, texts)[0], answers)
     codes = relation.codes[list(facts)]
     return Recall(tuple(facts), scores, scores.argmax(dim=1) == codes)

@@ -44,7 +44,6 @@ def recoveries(
     counts: Int[Tensor, " answer"],
     ks: Sequence[int] = (1, 2, 3),
     draws: int = 2_000,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """For each wrong label, whether its answer is among the k best of the probe and of the pretrained model.
 
@@ -54,7 +53,8 @@ def recoveries(
         probe, model: scores of every answer.
         counts: training facts of each answer.
         ks: left out where all other answers would be among the k best (so a relation of two answers has no rows).
-        draws: for the frequency baseline, which draws k different answers one after the other, each by its frequency.
+        draws: for the frequency baseline, which draws k different answers one after the other, each by its frequency; the
+            same draws at every call.
 
     Returns:
         A row per wrong label and k: `fact`, `true`, `given`, `k`; `probe` and `model`, yes or no; `frequency` and `random`, the
@@ -68,7 +68,7 @@ def recoveries(
     wrong = (given != true).nonzero()[:, 0]
     n_answers = len(counts)
     ranks = [_rank(scores[wrong], true[wrong], given[wrong]) for scores in (probe, model)]
-    by_chance = _ranks_by_frequency(counts, draws, seed)[:, true[wrong], given[wrong]]
+    by_chance = _ranks_by_frequency(counts, draws)[:, true[wrong], given[wrong]]
     tables = [
         pd.DataFrame(
             {
@@ -166,12 +166,12 @@ def _rank(
     return higher.sum(1)
 
 
-def _ranks_by_frequency(counts: Int[Tensor, " answer"], draws: int, seed: int) -> Int[Tensor, "draw answer answer"]:
+def _ranks_by_frequency(counts: Int[Tensor, " answer"], draws: int) -> Int[Tensor, "draw answer answer"]:
     """The place at which each answer (last axis) is drawn by frequency, one after the other, when another (middle) is left out.
 
     Keys of log frequency plus Gumbel noise, in descending order, are such a draw (Yellott 1977).
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     uniform = torch.rand(draws, 1, len(counts), generator=generator, dtype=torch.float64)
     keys = (counts.double().log() - (-uniform.log()).log()).repeat(1, len(counts), 1)
     keys.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
