@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hc_lens.data.load import load_task
+from hc_lens.cli.options import TaskChoice
 from hc_lens.data.sampling import sample, some_rows
 from hc_lens.data.task import Split
 from hc_lens.limits import require_at_least_one, require_different, require_not_negative, require_positive
@@ -25,7 +25,7 @@ SPLIT = Split("s", ("a", "b"), ("c", "d"), (0, 1), ("no", "yes"), (0, 1))
 @pytest.mark.parametrize(
     ("name", "takes"),
     [
-        ("limit", lambda n: load_task("synthetic", limit=n)),
+        ("limit", lambda n: TaskChoice(task="synthetic", limit=n).load()),
         ("max_rows", lambda n: some_rows(10, n, 0)),
         ("rows of a sample of split 's'", lambda n: sample(SPLIT, n, 0)),
         ("max_rows", Rows),

@@ -10,6 +10,7 @@ import pytest
 
 from hc_lens.cli import main
 from hc_lens.data import Split, Task, load_task, synthetic_nli
+from hc_lens.data.sampling import limited
 from hc_lens.data.stored import load_stored_task
 from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_tokenizer
 from hc_lens.models import new_model
@@ -291,7 +292,8 @@ def test_a_damaged_origin_is_named(root: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_rows_know_the_files_they_were_read_from_and_are_the_same_rows_without(root: Path, tmp_path: Path) -> None:
-    task = load_task(root / "pairs.tsv", label_names=LABELS, ood={"swap": root / "swap.tsv"}, limit=20)
+    task = load_task(root / "pairs.tsv", label_names=LABELS, ood={"swap": root / "swap.tsv"})
+    task = limited(task, 0, train=20, in_domain=20, ood=20)
     assert [Path(file.path).name for file in task.files] == ["pairs.tsv", "swap.tsv"]
     assert task == replace(task, files=())
     assert task.changed_files == []

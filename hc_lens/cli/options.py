@@ -197,10 +197,11 @@ class TaskChoice:
             FileNotFoundError, ValueError: as `load_task`.
         """
         from hc_lens.data import Columns, load_task, synthetic_nli
+        from hc_lens.data.sampling import limited
 
+        require_at_least_one("limit", self.limit)
         name = self.task or "synthetic"
         if name == "synthetic" and not self.ood:
-            require_at_least_one("limit", self.limit)
             at_most = 20_000 if self.limit is None else self.limit
             return synthetic_nli(
                 minority=self.minority,
@@ -209,7 +210,7 @@ class TaskChoice:
                 n_id=min(at_most, 1_000),
                 n_ood_per_case=min(at_most, 200),
             )
-        return load_task(
+        task = load_task(
             name,
             ood=_cases(self.ood),
             label_names=self.label_names or None,
@@ -217,8 +218,8 @@ class TaskChoice:
             validation=self.validation,
             drop_unlabelled=self.drop_unlabelled,
             seed=self.task_seed,
-            limit=self.limit,
         )
+        return limited(task, self.task_seed, train=self.limit, in_domain=self.limit, ood=self.limit)
 
     def as_json(self) -> Mapping[str, object]:
         """The choice as it is stored beside a run, files by absolute path."""

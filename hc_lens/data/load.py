@@ -10,15 +10,16 @@ from hc_lens.data.files import NLI_COLUMNS, Columns, read_pairs
 from hc_lens.data.nli import NLI_LABELS, hans, mnli
 from hc_lens.data.paraphrase import paws_qqp, qqp
 from hc_lens.data.rows import read_rows
-from hc_lens.data.sampling import hold_out, limited, normalised
+from hc_lens.data.sampling import hold_out, normalised
 from hc_lens.data.task import Split, Task
-from hc_lens.limits import require_at_least_one
 
 Ood = Path | str | Mapping[str, Path | str]
 """Out-of-domain cases: "hans", a file, or files by case name."""
 
 TASK_NAMES = ("mnli", "qqp", "synthetic")
 """The tasks that `load_task` knows by name."""
+
+_HELD_OUT = 0.1
 
 
 def load_task(
@@ -27,26 +28,22 @@ def load_task(
     ood: Ood | None = None,
     label_names: Sequence[str] | None = None,
     columns: Columns = NLI_COLUMNS,
-    validation: Path | str | None = None,
-    held_out: float = 0.1,
+    validation: Path | str | float | None = None,
     drop_unlabelled: bool = False,
     seed: int = 0,
-    limit: int | None = None,
 ) -> Task:
     """Load a task by name ("mnli" or "qqp" from the hub, "synthetic"), or from a file of labelled sentence pairs.
 
     A file (formats as `read_pairs`) needs `label_names`, in the order of its label codes if it has codes. Its in-domain split
-    is the `validation` file; without one, all pairs of a seeded `held_out` share of its first sentences. `ood` is "hans" (by
-    hub name; for tasks with the labels entailment, neutral and contradiction), a file, or files by case name, in the same
-    columns and labels; for "mnli" it is "hans" or a local HANS file, for "qqp" a local PAWS-QQP file. `limit` keeps a
-    seeded sample of at most that many rows of every split.
+    is `validation`: a file, or the share of its first sentences of which `seed` draws all pairs, by default a tenth. `ood` is
+    "hans" (by hub name; for tasks with the labels entailment, neutral and contradiction), a file, or files by case name, in the
+    same columns and labels; for "mnli" it is "hans" or a local HANS file, for "qqp" a local PAWS-QQP file.
 
     Raises:
         FileNotFoundError: if a file does not exist.
         ValueError: for an unknown name, an argument that the named task does not take, missing label names (naming the labels
             found), or as `read_pairs`.
     """
-    require_at_least_one("limit", limit)
     name = str(name_or_path)
     if name in TASK_NAMES:
         taken = {"label_names": label_names, "validation": validation, "columns": None if columns == NLI_COLUMNS else columns}
@@ -64,15 +61,14 @@ def load_task(
             raise ValueError(f"{path}: label_names is needed; the labels in column {columns.label!r} are {found}")
         read = partial(read_pairs, label_names=label_names, columns=columns, drop_unlabelled=drop_unlabelled)
         train = read(path, name="train")
-        if validation is None:
-            train, in_domain = _hold_out_share(train, held_out, seed)
+        if validation is None or isinstance(validation, (int, float)):
+            train, in_domain = _hold_out_share(train, _HELD_OUT if validation is None else validation, seed)
         else:
             in_domain = read(validation, name="validation")
         task = Task(_stem(path), train.label_names, train, {in_domain.name: in_domain}, _cases(ood, train.label_names, read))
     else:
         raise ValueError(f"no task {name!r}: give a name ({', '.join(TASK_NAMES)}) or the path of an existing file of pairs")
-    task = task if limit is None else limited(task, seed, train=limit, in_domain=limit, ood=limit)
-    return replace(task, files=_files(name, validation, ood))
+    return replace(task, files=_files(name, None if isinstance(validation, (int, float)) else validation, ood))
 
 
 def _files(name: str, validation: Path | str | None, ood: Ood | None) -> tuple[DataFile, ...]:
@@ -121,7 +117,7 @@ def _stem(path: Path | str) -> str:
 
 def _hold_out_share(train: Split, share: float, seed: int) -> tuple[Split, Split]:
     if not 0 < share < 1:
-        raise ValueError(f"held_out must be in (0, 1), got {share}; or name a validation file")
+        raise ValueError(f"validation must be a share in (0, 1) or a file, got {share}")
     n_firsts = len({normalised(text) for text in train.first})
     return hold_out(train, max(1, round(n_firsts * share)), seed, "held-out")
 

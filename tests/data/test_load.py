@@ -10,6 +10,7 @@ from hc_lens.data import synthetic
 from hc_lens.data.files import Columns
 from hc_lens.data.load import load_task
 from hc_lens.data.nli import NLI_LABELS
+from hc_lens.data.sampling import limited
 from tests.data.hub_layout import HANS, HANS_NAMES, MNLI, MNLI_NAMES, cache_under_hub_name, hub_folder
 
 
@@ -21,13 +22,13 @@ def write(path: Path, n: int, labels: tuple[str, ...] = NLI_LABELS, text: str = 
 
 def test_own_pairs_are_split_by_first_sentence(tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.tsv", 60)
-    task = load_task(path, label_names=NLI_LABELS, held_out=0.2)
+    task = load_task(path, label_names=NLI_LABELS, validation=0.2)
     held = task.in_domain["held-out"]
     assert (len(task.train), len(held)) == (48, 12)  # 4 of 20 first sentences, three pairs each
     assert not set(task.train.first) & set(held.first)
     assert (task.name, task.labels, task.ood) == ("pairs", NLI_LABELS, {})
-    assert load_task(str(path), label_names=NLI_LABELS, held_out=0.2).fingerprint == task.fingerprint
-    assert load_task(path, label_names=NLI_LABELS, held_out=0.2, seed=1).fingerprint != task.fingerprint
+    assert load_task(str(path), label_names=NLI_LABELS, validation=0.2).fingerprint == task.fingerprint
+    assert load_task(path, label_names=NLI_LABELS, validation=0.2, seed=1).fingerprint != task.fingerprint
 
 
 def test_own_pairs_with_validation_and_cases(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_own_pairs_with_validation_and_cases(tmp_path: Path) -> None:
 def test_own_column_names(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_text("q1,q2,same\na,b,yes\nc,d,no\n")
-    task = load_task(path, label_names=("no", "yes"), columns=Columns("q1", "q2", "same"), held_out=0.5)
+    task = load_task(path, label_names=("no", "yes"), columns=Columns("q1", "q2", "same"), validation=0.5)
     assert sorted((*task.train.first, *task.cases["held-out"].first)) == ["a", "c"]
 
 
@@ -69,8 +70,8 @@ def test_unknown_names_and_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"ood='hans' needs a task with the labels .* got"):
         load_task(path, label_names=("same", "different"), ood="hans")
     for share in (0.0, 1.0):
-        with pytest.raises(ValueError, match=rf"held_out must be in \(0, 1\), got {share}"):
-            load_task(path, label_names=("same", "different"), held_out=share)
+        with pytest.raises(ValueError, match=rf"validation must be a share in \(0, 1\) or a file, got {share}"):
+            load_task(path, label_names=("same", "different"), validation=share)
     one = write(tmp_path / "one.tsv", 3)
     with pytest.raises(ValueError, match="cannot hold 1 first sentences out of split 'train', which has 1"):
         load_task(one, label_names=NLI_LABELS)
@@ -111,10 +112,10 @@ def test_hans_for_own_pairs_follows_their_label_order(tmp_path: Path) -> None:
 def test_synthetic_task_and_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     small = partial(synthetic.synthetic_nli, n_train=200, n_id=50, n_ood_per_case=10)
     monkeypatch.setattr(synthetic, "synthetic_nli", small)
-    task = load_task("synthetic", limit=7, seed=3)
+    task, other = (limited(load_task("synthetic", seed=seed), seed, train=7, in_domain=7, ood=7) for seed in (3, 4))
     assert {len(split) for split in (task.train, *task.cases.values())} == {7}
     assert set(task.train.first) < set(small(seed=3).train.first)
     assert load_task("synthetic", seed=3).fingerprint == small(seed=3).fingerprint
-    assert load_task("synthetic", limit=7, seed=4).fingerprint != task.fingerprint
-    with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
-        load_task("synthetic", limit=0)
+    assert other.fingerprint != task.fingerprint
+    with pytest.raises(ValueError, match="must be at least 1, got 0"):
+        limited(task, 3, train=0)
