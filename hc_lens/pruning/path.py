@@ -80,7 +80,7 @@ def prune_path(
     require_grid(grid, config)
     steps = cut_steps(config, grid)
     computed = replace(config, precision=resolve_asked(config.precision, model, config.batch_size, config.max_length))
-    trained = train_seeds(model, data, means, computed, seeds, loss, steps, f"prune up to {config.sparsity:g}", checkpoints)
+    trained = train_seeds(model, data, means, computed, seeds, loss, steps, checkpoints)
     alive = trained.alive()
     at = dict(zip(grid, steps, strict=True))
     return PathResult(

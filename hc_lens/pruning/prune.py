@@ -41,7 +41,7 @@ def prune(
     config = config or PruneConfig()
     last = config.steps - 1
     computed = replace(config, precision=resolve_asked(config.precision, model, config.batch_size, config.max_length))
-    trained = train_seeds(model, data, means, computed, seeds, loss, [last], f"prune {config.sparsity:g}", checkpoints)
+    trained = train_seeds(model, data, means, computed, seeds, loss, [last], checkpoints)
     alive = trained.alive()
     return PruneResult(
         config,

@@ -127,7 +127,6 @@ def train_seeds(
     seeds: Sequence[int],
     loss: Loss | None,
     steps: Sequence[int],
-    title: str,
     checkpoints: GateCheckpoints | None = None,
 ) -> TrainedGates:
     """Train the gates of every seed, as many together as `config.memory_gib` allows, and keep them at these steps.
@@ -155,7 +154,7 @@ def train_seeds(
         chunk = list(seeds[start : start + together])
         training = GateTraining(model, encoded, means, config, chunk, loss, [orders[seed] for seed in chunk])
         kept = None if checkpoints is None else GateCheckpoint.of(training, checkpoints, chunk)
-        gates.append(train_gates(training, steps, f"{title}, seeds {chunk[0]}..{chunk[-1]}", kept))
+        gates.append(train_gates(training, steps, f"prune to {config.sparsity:g}, seeds {chunk[0]}..{chunk[-1]}", kept))
         histories.append(training.history.cpu())
     log_alpha = {step: torch.cat(parts) for step, parts in zip(steps, zip(*gates, strict=True), strict=True)}
     return TrainedGates(config, tuple(seeds), means, encoded, log_alpha, torch.cat(histories, dim=1))

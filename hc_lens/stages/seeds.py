@@ -80,7 +80,7 @@ def _train(
     loss = imitation(model, encoded, config, [data_order(encoded, config, seed) for group in groups for seed in group])
     for group in groups:
         with run.locked(*(f"seed-{seed}" for seed in group)):
-            trained = train_seeds(model, encoded, means, config, group, loss, cuts, f"prune {config.sparsity:g}", checkpoints)
+            trained = train_seeds(model, encoded, means, config, group, loss, cuts, checkpoints)
             keep(trained.only([seed for seed in group if not done(seed)]))
             checkpoints.discard(group)
 
