@@ -105,7 +105,7 @@ def sections(family: Family, base: Base, evaluation: pd.DataFrame) -> list[Secti
     """Accuracy by case and head frequencies."""
     anchor = family.name.lower().replace("-", "")
     spreads = spread(evaluation, by=("target", "case", "group"))
-    tables = [text_table(spreads, "Accuracy by case", labels=3, percent=["full", "min", "max", "mean", "std"])]
+    tables = [text_table(spreads, "Accuracy by case", labels=3, percent=["full", "min", "max", "mean", "spread"])]
     if family.groups:
         means = grouped(evaluation, family.groups)
         tables.append(text_table(spread(means, by=("target", "case", "group")), "Grouped as in the paper", labels=3))

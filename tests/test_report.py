@@ -164,6 +164,20 @@ def test_with_inverted_tables_every_sentence_says_that_it_is_absent() -> None:
     assert {finding.verdict for finding in findings.values()} == {"no"}
 
 
+def test_without_a_rise_in_domain_nothing_comes_after_it() -> None:
+    training = _training(True)
+    training.loc[training["group"] == "ID", "accuracy"] = 0.9
+    finding = _by_key(_inputs(training=training))["onset"]
+    assert (finding.verdict, finding.sentence.count("90.0 %")) == ("undecided", 1)
+
+
+def test_a_checkpoint_without_an_accuracy_leaves_the_onset_undecided() -> None:
+    training = _training(True)
+    training.loc[training.index[-1], "accuracy"] = np.nan
+    finding = _by_key(_inputs(training=training))["onset"]
+    assert (finding.verdict, "step 300 has no accuracy on 'preposition'" in finding.sentence) == ("undecided", True)
+
+
 def test_what_was_not_measured_is_said_so() -> None:
     bare = _inputs(training=None, joint=None, mlps=None, rank=None, effects=None, additivity=None)
     unmeasured = {key for key, finding in _by_key(bare).items() if finding.verdict == "not measured"}

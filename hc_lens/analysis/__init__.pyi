@@ -21,6 +21,7 @@ from .first_order import first_order_effects as first_order_effects
 from .first_order import rank_correlation as rank_correlation
 from .generalization import BeforeOnset as BeforeOnset
 from .generalization import Onset as Onset
+from .generalization import nearly_best as nearly_best
 from .generalization import onset as onset
 from .generalization import whole_before_onset as whole_before_onset
 from .greedy import GreedyPath as GreedyPath
@@ -43,6 +44,7 @@ from .pattern import attention_pattern as attention_pattern
 from .profiles import profile_table as profile_table
 from .removal import in_subnetworks as in_subnetworks
 from .spread import spread as spread
+from .spread import spread_over_seeds as spread_over_seeds
 from .sweep import fall_gap as fall_gap
 from .sweep import falls_at as falls_at
 from .sweep import sparsity_trend as sparsity_trend

@@ -1,6 +1,6 @@
 """The onset of generalization in fine-tuning, and whether the core is whole before it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,6 +11,8 @@ from hc_lens.analysis.emergence import Emergence
 from hc_lens.analysis.seeds import mean_over_seeds
 from hc_lens.metrics import Interval
 from hc_lens.units import Head
+
+_ARRIVED = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +36,19 @@ class Onset:
     curve: pd.DataFrame = field(repr=False)
 
 
+def nearly_best(curve: pd.Series) -> float:
+    """A level for `onset` that is a course's own: nine tenths of the way from its first checkpoint to its best."""
+    first = float(curve.iloc[0])
+    return first + _ARRIVED * (float(curve.max()) - first)
+
+
 def onset(
-    evaluations: pd.DataFrame, *, level: float, cases: Sequence[str] | None = None, group: str = "OOD", stays: bool = False
+    evaluations: pd.DataFrame,
+    *,
+    level: float | Callable[[pd.Series], float],
+    cases: Sequence[str] | None = None,
+    group: str = "OOD",
+    stays: bool = False,
 ) -> Onset:
     """The first checkpoint whose accuracy, averaged over cases with equal weight, is above `level`.
 
@@ -47,7 +60,7 @@ def onset(
     Args:
         evaluations: the full model at every checkpoint, as `hc_lens.train.evaluations` returns: `step`, `case`, `group`,
             `accuracy`. Rows of subnetworks (a `subnetwork` other than "full") are left out.
-        level: to be passed, in (0, 1).
+        level: to be passed, in (0, 1); or what finds it from the course, a series of accuracy by step: `nearly_best`.
         cases: those averaged, of whatever group; by default all of `group`.
         group: "OOD" or "ID".
         stays: whether accuracy must be above the level at all later checkpoints too, so that a single lucky one does not count.
@@ -56,9 +69,11 @@ def onset(
         ValueError: for a level outside (0, 1), a case or group that is not in the table, a missing column, or a checkpoint that
             was not evaluated on all of the cases.
     """
-    if not 0 < level < 1:
+    if not callable(level) and not 0 < level < 1:
         raise ValueError(f"the level of accuracy that marks the onset must be in (0, 1), got {level}")
     curve = _curve(evaluations, cases, group)
+    if callable(level):
+        level = level(curve)
     above = curve.gt(level)
     steps = [int(step) for step in curve.index]
     over = above.to_numpy()

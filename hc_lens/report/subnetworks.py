@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from hc_lens.analysis import nearly_best, spread_over_seeds
+from hc_lens.analysis import onset as first_above
 from hc_lens.metrics.statistics import Interval, bootstrap_interval
 from hc_lens.report.findings import (
     ENOUGH,
@@ -30,38 +32,41 @@ def onset(inputs: ReportInputs) -> Finding:
     """Whether out-of-domain accuracy rises later in fine-tuning than in-domain accuracy."""
     question = "Does generalization come after in-domain learning?"
     rule = (
-        "Onset: the first checkpoint at which the mean accuracy over the group's cases has covered nine tenths of the way from "
-        "the first checkpoint to the best. Yes if it is later out of domain; no if it is not, or if accuracy there never rises "
-        "by 5 points."
+        "Onset: the first checkpoint at which the mean accuracy over the group's cases is above a level, here nine tenths of "
+        "the way from the group's first checkpoint to its best. Yes if it is later out of domain; no if it is not, or if "
+        "accuracy there never rises by 5 points; undecided if it never rises in-domain."
     )
     if inputs.training is None:
         return not_measured(
             "onset", question, "the course of fine-tuning was not recorded", "This run holds no checkpoint accuracies."
         )
-    means = inputs.training.pivot_table(index="step", columns="group", values="accuracy", aggfunc="mean").sort_index()
-    if len(means) < ENOUGH or not {"ID", "OOD"} <= set(means.columns):
+    checkpoints = inputs.training["step"].nunique()
+    if checkpoints < ENOUGH or not {"ID", "OOD"} <= set(inputs.training["group"]):
         short = "too few checkpoints were evaluated to tell when generalization sets in"
-        return Finding("onset", question, "undecided", short, f"Only {counted(len(means), 'checkpoint')} evaluated.", rule)
-    steps, rises = {}, {}
-    for group in ("ID", "OOD"):
-        curve = means[group]
-        rises[group] = float(curve.max() - curve.iloc[0])
-        steps[group] = int(curve.index[int(np.argmax(curve >= curve.iloc[0] + 0.9 * rises[group]))])
-    if rises["OOD"] < 0.05:
+        return Finding("onset", question, "undecided", short, f"Only {counted(checkpoints, 'checkpoint')} evaluated.", rule)
+    try:
+        inside, outside = (first_above(inputs.training, level=nearly_best, group=group) for group in ("ID", "OOD"))
+    except ValueError as error:  # a checkpoint without an accuracy: its mean would be over other cases
+        return Finding("onset", question, "undecided", "the checkpoints were not all evaluated alike", f"{error}.", rule)
+    here, there = inside.curve["accuracy"], outside.curve["accuracy"]
+    if outside.step is None or there.max() - there.iloc[0] < 0.05:
         short = "out-of-domain accuracy never rises during fine-tuning"
         sentence = (
-            f"Out-of-domain accuracy starts at {percent(means['OOD'].iloc[0])} and never gets above "
-            f"{percent(means['OOD'].max())}, while in-domain accuracy reaches {percent(means['ID'].max())}."
+            f"Out-of-domain accuracy starts at {percent(there.iloc[0])} and never gets above {percent(there.max())}, while "
+            f"in-domain accuracy reaches {percent(here.max())}."
         )
         return Finding("onset", question, "no", short, sentence, rule)
-    later = steps["OOD"] > steps["ID"]
+    if inside.step is None:
+        short = "in-domain accuracy never rises during fine-tuning, so that nothing can come after it"
+        sentence = f"In-domain accuracy starts at {percent(here.iloc[0])}, its best, while out of domain it rises."
+        return Finding("onset", question, "undecided", short, sentence, rule)
+    later = outside.step > inside.step
     short = (
         "generalization comes after in-domain learning" if later else "generalization does not come after in-domain learning"
     )
     sentence = (
-        f"In-domain accuracy has nearly arrived by step {steps['ID']} (best {percent(means['ID'].max())}), out-of-domain "
-        "accuracy "
-        f"by step {steps['OOD']} (best {percent(means['OOD'].max())}, last {percent(means['OOD'].iloc[-1])})."
+        f"In-domain accuracy has nearly arrived by step {inside.step} (best {percent(here.max())}), out-of-domain accuracy by "
+        f"step {outside.step} (best {percent(there.max())}, last {percent(there.iloc[-1])})."
     )
     return Finding("onset", question, "yes" if later else "no", short, sentence, rule)
 
@@ -91,10 +96,10 @@ def spread(inputs: ReportInputs, share: float) -> Finding:
     split = len(groups["ID"])
 
     def excess(sample: np.ndarray) -> np.ndarray:
-        spreads = _spreads(sample, rows_of)
+        spreads = spread_over_seeds(sample, rows_of)
         return spreads[:, split:].mean(axis=1) - spreads[:, :split].mean(axis=1)
 
-    spreads = _spreads(accuracies[None], rows_of)[0] if len(table) >= 2 else np.zeros(len(cases))
+    spreads = spread_over_seeds(accuracies, rows_of) if len(table) >= 2 else np.zeros(len(cases))
     enough = len(table) >= ENOUGH
     interval = bootstrap_interval(accuracies, excess) if enough else Interval(-np.inf, np.inf)
     inside, outside = float(spreads[:split].mean()), float(spreads[split:].mean())
@@ -108,12 +113,6 @@ def spread(inputs: ReportInputs, share: float) -> Finding:
     return Finding(
         key, question, verdict, short, _spread_sentence(inputs, rows, table, groups, (inside, outside), interval), rule
     )
-
-
-def _spreads(sample: np.ndarray, rows_of: np.ndarray) -> np.ndarray:
-    """Standard deviation over seeds, less binomial noise: `draw seed case` -> `draw case`."""
-    noise = (sample * (1 - sample)).mean(axis=1) / rows_of
-    return np.sqrt(np.clip(sample.var(axis=1, ddof=1) - noise, 0.0, None))
 
 
 def _spread_sentence(

@@ -7,7 +7,7 @@ import pytest
 
 from hc_lens.analysis import heuristic_core
 from hc_lens.analysis.emergence import core_emergence
-from hc_lens.analysis.generalization import onset, whole_before_onset
+from hc_lens.analysis.generalization import nearly_best, onset, whole_before_onset
 from hc_lens.units import Head
 from tests.analysis.masks import sub
 from tests.analysis.test_emergence import COURSE, FINAL, FIRST
@@ -63,6 +63,12 @@ def test_rows_of_subnetworks_do_not_count_and_order_does_not_matter():
     table = course(a=[0.1, 0.2, 0.9]).assign(subnetwork="full")
     others = table.assign(subnetwork="seed 42", accuracy=1.0)
     assert onset(pd.concat([others, table[::-1]]), level=0.75).step == 200
+
+
+def test_a_level_may_be_the_course_s_own():
+    found = onset(course(a=[0.2, 0.5, 0.6, 0.59]), level=nearly_best)
+    assert (found.step, found.before, found.level) == (200, 100, pytest.approx(0.56))
+    assert onset(course(a=[0.5, 0.4, 0.3]), level=nearly_best).step is None, "a course that never rises has no onset"
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 75.0])

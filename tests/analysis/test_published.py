@@ -99,6 +99,9 @@ def test_spread_leaves_failed_runs_out_and_needs_its_columns():
     )
     found = spread(table).iloc[0]
     assert (found["full"], found["subnetworks"], found["min"], found["max"]) == (0.9, 2, 0.5, 0.7)
-    assert (found["mean"], found["std"]) == pytest.approx((0.6, 0.02**0.5))
+    assert (found["mean"], found["spread"]) == pytest.approx((0.6, 0.02**0.5))
+    noise = (0.5 * 0.5 + 0.7 * 0.3) / 2 / 100
+    assert spread(table.assign(n=100))["spread"].iloc[0] == pytest.approx((0.02 - noise) ** 0.5), "less the noise of 100 rows"
+    assert spread(table.assign(n=10))["spread"].iloc[0] == 0, "no more than ten rows scatter by themselves"
     with pytest.raises(ValueError, match="no column 'target'"):
         spread(table, by=("target", "case"))
