@@ -20,6 +20,7 @@ from hc_lens.analysis import attention_pattern, layer_matched_sets
 from hc_lens.data.task import Task
 from hc_lens.report import Article, Section, text_table, with_interval
 from hc_lens.stages import attention_into
+from hc_lens.statistics import monte_carlo_p
 from hc_lens.units import Head
 
 QUESTION = "What do the heads of the heuristic core attend to, and do other heads of their layers do the same?"
@@ -57,7 +58,7 @@ def against_others(groups: pd.DataFrame, core: Sequence[Head]) -> pd.DataFrame:
                 "others_low": float(low),
                 "others_high": float(high),
                 "sets": len(others),
-                "control_p": (1 + int((others >= mine).sum())) / (1 + len(others)),
+                "control_p": monte_carlo_p(others, mine),
             }
         )
     return pd.DataFrame(rows)

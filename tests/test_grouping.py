@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from hc_lens.data import HANS_LABELS, PAPER_CASES_GPT2, hans
-from hc_lens.metrics import grouped, wilson_interval
+from hc_lens.metrics import grouped
 from hc_lens.metrics.grouping import mean_interval
+from hc_lens.statistics import wilson_interval
 
 SINCE, CLAUSE = "constituent_ce_embedded_under_since", "subsequence_se_relative_clause_on_obj"
 IF = "constituent_cn_embedded_under_if"

@@ -14,21 +14,18 @@ from hc_lens.means import ActivationMeans, MeansError
 from hc_lens.metrics import (
     LabelOrderError,
     agreement,
-    bootstrap_interval,
-    bootstrap_means,
     calibration_error,
     confidence,
     encode_cases,
     evaluate,
     kl_to_full,
     label_order,
-    percentile_interval,
     predict,
     score,
-    wilson_interval,
 )
 from hc_lens.metrics.scores import require_label_order
 from hc_lens.models import fingerprint
+from hc_lens.statistics import wilson_interval
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head
 from tests.analysis.planted import N_HEADS, N_LAYERS, A, B, PlantedClassifier, planted_task, split
@@ -40,58 +37,6 @@ NLI = ("entailment", "neutral", "contradiction")
 def hans(labels: list[int]) -> Split:
     rows = tuple("a" for _ in labels)
     return Split("hans", rows, rows, tuple(labels), ("entailment", "non-entailment"), (0, 1, 1))
-
-
-# Intervals
-
-
-def test_wilson_interval_of_a_textbook_example():
-    assert wilson_interval(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-
-
-@given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilson_interval_stays_in_range_holds_the_share_and_is_never_empty(counts):
-    successes, n = counts
-    low, high = wilson_interval(successes, n)
-    assert 0 <= low <= successes / n <= high <= 1
-    assert low < high
-    mirrored = wilson_interval(n - successes, n)
-    assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx((low, high))
-
-
-def test_bootstrap_interval_of_a_mean_is_the_normal_one_on_many_rows():
-    values = np.random.default_rng(1).normal(size=2_000)
-    low, high = bootstrap_interval(values, lambda sample: sample.mean(1), n=4_000)
-    assert (high - low) / 2 == pytest.approx(1.96 * values.std() / math.sqrt(2_000), rel=0.05)
-    assert percentile_interval(bootstrap_means(values[:, None], n=4_000)[:, 0]) == pytest.approx((low, high), abs=0.005)
-
-
-def test_bootstrap_resamples_rows_whole():
-    """Two columns that differ by 1 in every row differ by 1 in every resample, however noisy they are."""
-    noise = np.random.default_rng(0).normal(size=50)
-    pair = np.stack([noise, noise + 1], axis=1)
-    assert bootstrap_interval(pair, lambda s: (s[:, :, 1] - s[:, :, 0]).mean(1)) == pytest.approx((1, 1))
-    draws = bootstrap_means(pair)
-    assert np.allclose(draws[:, 1] - draws[:, 0], 1)
-    assert draws[:, 0].std() > 0.05
-
-
-def test_bootstrap_gives_the_same_interval_for_the_same_seed_in_any_chunking(monkeypatch):
-    values = np.arange(40.0)
-    whole = bootstrap_interval(values, lambda s: np.median(s, axis=1), n=100)
-    monkeypatch.setattr("hc_lens.metrics.statistics._CHUNK", 40 * 7)
-    assert bootstrap_interval(values, lambda s: np.median(s, axis=1), n=100) == whole
-
-
-def test_bad_samples_name_the_value():
-    with pytest.raises(ValueError, match="at least one row"):
-        bootstrap_interval(np.zeros(0), lambda s: s.mean(1))
-    with pytest.raises(ValueError, match=r"one value per draw, shape \(10,\)"):
-        bootstrap_interval(np.zeros(3), lambda s: s, n=10)
-    with pytest.raises(ValueError, match=r"level of an interval must be in \(0, 1\), got 95.0"):
-        wilson_interval(1, 2, level=95.0)
-    with pytest.raises(ValueError, match="got 3 of 2"):
-        wilson_interval(3, 2)
 
 
 # Divergence, agreement, calibration

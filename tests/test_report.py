@@ -10,9 +10,9 @@ import pytest
 
 from hc_lens.analysis import Ablation, NullResult
 from hc_lens.analysis.effects import CaseRows
-from hc_lens.analysis.overlap import Core, RankCorrelation
-from hc_lens.metrics import Interval
+from hc_lens.analysis.overlap import Core
 from hc_lens.report import CoreSummary, Finding, ReportInputs, headline, page, read, study_article, tables, write_report
+from hc_lens.statistics import Interval, RankCorrelation
 from hc_lens.units import Head
 from tests.pages import Links, chromium, until, width_of
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from hc_lens.analysis.seeds import mean_over_seeds
 from hc_lens.modular import corrupted_figures as figures
 from hc_lens.modular.config import GENERALIZING
 from hc_lens.modular.corrupted import Accuracies, Trained, two_stages
-from hc_lens.modular.curves import norm_weights, rank_correlation
+from hc_lens.modular.curves import norm_weights
 from hc_lens.modular.networks import neuron_weights
 from hc_lens.modular.phases import phase_of_run
 from hc_lens.report import Finding, Section, Verdict, text_table
 from hc_lens.report.cells import interval_text
+from hc_lens.statistics import mean_over_seeds, rank_correlation
 
 PLAIN, DECAY, STRONG, DROPOUT, NORM = "no decay", "weight decay 5", "weight decay 15", "dropout", "BatchNorm"
 
@@ -167,7 +167,7 @@ def norm_table(runs: Sequence[Trained]) -> pd.DataFrame:
         rows.append(
             {
                 "seed": each.config.seed,
-                "correlation": rank_correlation(table["ipr"], table["weight"]),
+                "correlation": rank_correlation(table["ipr"].to_numpy(np.float64), table["weight"].to_numpy(np.float64)).rho,
                 "mean |weight|, IPR < 0.5": low["weight"].mean(),
                 "mean |weight|, IPR >= 0.5": high["weight"].mean(),
             }

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from hc_lens.analysis.profiles import FACTOR, MINIMUM, profile_table
 from hc_lens.analysis.targets import OVERLAPS, RELATIONS
-from hc_lens.metrics import bootstrap_means
+from hc_lens.statistics import bootstrap_means
 
 
 @dataclass(frozen=True, eq=False)

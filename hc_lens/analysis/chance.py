@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from hc_lens.metrics import Interval
+from hc_lens.statistics import Interval
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,17 +13,8 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from hc_lens.analysis.chance import Chance, chance_of_sharing
-from hc_lens.analysis.overlap import (
-    Core,
-    Masked,
-    RankCorrelation,
-    heuristic_core,
-    jaccard,
-    kept_units,
-    spearman,
-    units_of_chance,
-)
-from hc_lens.metrics import percentile_interval
+from hc_lens.analysis.overlap import Core, Masked, heuristic_core, jaccard, kept_units, spearman, units_of_chance
+from hc_lens.statistics import RankCorrelation, percentile_interval
 from hc_lens.units import Head
 
 ENOUGH = 3

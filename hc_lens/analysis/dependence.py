@@ -19,10 +19,10 @@ from hc_lens.data.sampling import some_rows
 from hc_lens.forward import Inputs, device_of, inference, inputs_of, run_batch
 from hc_lens.hooks import Edit, HookedModel, HookFunction, captured, hooked, mlp_point, z_point
 from hc_lens.means import ActivationMeans
-from hc_lens.metrics import bootstrap_means, percentile_interval
 from hc_lens.models.resume import can_resume, recorded, resumed
 from hc_lens.precision import Precision
 from hc_lens.progress import progress
+from hc_lens.statistics import bootstrap_means, percentile_interval
 from hc_lens.units import Head, require_in_model
 
 Through = Literal["all paths", "direct path"]

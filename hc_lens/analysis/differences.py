@@ -5,7 +5,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from hc_lens.analysis.columns import require_columns
-from hc_lens.metrics import Interval
+from hc_lens.statistics import welch_interval
 
 _GROUPS = ("ID", "OOD")
 
@@ -74,21 +74,3 @@ def _difference(first: Float[np.ndarray, " value"], second: Float[np.ndarray, " 
         "n_first": len(a),
         "n_second": len(b),
     }
-
-
-def welch_interval(first: Float[np.ndarray, " value"], second: Float[np.ndarray, " other"], level: float = 0.95) -> Interval:
-    """Welch's interval of mean(second) - mean(first) (Welch 1947); NaN if a sample has fewer than two values.
-
-    It has no width where both samples have none.
-    """
-    from scipy.stats import t as student_t
-
-    if min(len(first), len(second)) < 2:
-        return Interval(float("nan"), float("nan"))
-    parts = [float(values.var(ddof=1)) / len(values) for values in (first, second)]
-    difference, error2 = float(second.mean() - first.mean()), sum(parts)
-    if error2 == 0:
-        return Interval(difference, difference)
-    freedom = error2**2 / sum(part**2 / (n - 1) for part, n in zip(parts, (len(first), len(second)), strict=True))
-    half = float(student_t.ppf(0.5 + level / 2, freedom)) * error2**0.5
-    return Interval(difference - half, difference + half)

@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from hc_lens.analysis.effects import Ablation, CaseRows, UnitSet, control_summary, floor_limited
-from hc_lens.metrics import bootstrap_means, percentile_interval
+from hc_lens.statistics import bootstrap_means, percentile_interval
 
 MEAN = MappingProxyType({"ID": "ID mean", "OOD": "OOD mean"})
 DIFFERENCE = "OOD - ID"

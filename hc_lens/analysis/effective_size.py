@@ -9,8 +9,7 @@ from jaxtyping import Bool, Float
 
 from hc_lens.analysis.choices import Curve, Semantics
 from hc_lens.analysis.grid import Cells, cells
-from hc_lens.analysis.seeds import mean_over_seeds
-from hc_lens.metrics import percentile_interval
+from hc_lens.statistics import mean_over_seeds, percentile_interval
 
 _ROUNDING = 1e-9  # accuracies are ratios: 0.87 must not count as above 0.90 - 0.03 for a last binary digit
 _FULL_SIZE = 100.0

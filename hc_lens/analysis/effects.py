@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from hc_lens.metrics import bootstrap_means, percentile_interval
+from hc_lens.statistics import bootstrap_means, monte_carlo_p, percentile_interval
 from hc_lens.units import Head, Unit
 
 UnitSet = tuple[Unit, ...]
@@ -227,13 +227,14 @@ def control_summary(value: float, controls: Sequence[float]) -> dict[str, float 
     if not controls:
         nan = float("nan")
         return {"controls": 0, "control_mean": nan, "control_low": nan, "control_high": nan, "control_p": nan}
-    low, high = percentile_interval(np.asarray(controls, dtype=np.float64))
+    drawn = np.asarray(controls, dtype=np.float64)
+    low, high = percentile_interval(drawn)
     return {
-        "controls": len(controls),
-        "control_mean": float(np.mean(controls)),
+        "controls": len(drawn),
+        "control_mean": float(drawn.mean()),
         "control_low": low,
         "control_high": high,
-        "control_p": (1 + sum(control >= value for control in controls)) / (1 + len(controls)),
+        "control_p": monte_carlo_p(drawn, value),
     }
 
 

@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from hc_lens.analysis.chance import chance_of_hits
 from hc_lens.analysis.overlap import Core, Masked, heuristic_core, kept_units, spearman, units_of_chance
-from hc_lens.analysis.seeds import mean_over_seeds
-from hc_lens.metrics import Interval
+from hc_lens.statistics import Interval, jaccard_matrix, jackknife_interval, mean_over_seeds
 from hc_lens.units import Head
 
 _MEASURED = ("recall", "held_out", "jaccard_core", "jaccard_final")
@@ -220,8 +219,7 @@ def _chance(heads: Bool[np.ndarray, "layer head"], core: Bool[np.ndarray, "layer
 
 
 def _jaccard(a: Bool[np.ndarray, "layer head"], b: Bool[np.ndarray, "layer head"]) -> float:
-    either = int((a | b).sum())
-    return int((a & b).sum()) / either if either else 1.0
+    return float(jaccard_matrix(np.stack([a.ravel(), b.ravel()]))[0, 1])
 
 
 def _summary(
@@ -264,18 +262,7 @@ def _rank_interval(subs: Sequence[Masked], final: Sequence[Masked]) -> Interval:
         theirs = [other for i, other in enumerate(final) if (i != index if sub.seed is None else other.seed != sub.seed)]
         if rest and theirs:
             without.append(spearman(rest, theirs).rho)
-    if len(without) < 2:
-        return Interval(float("nan"), float("nan"))
-    return _jackknife(np.array(without), spearman(subs, final).rho)
-
-
-def _jackknife(without: Float[np.ndarray, " run"], value: float) -> Interval:
-    from scipy.stats import t as student_t
-
-    n = len(without)
-    error = np.sqrt((n - 1) * np.var(without))
-    half = float(student_t.ppf(0.975, n - 1) * error)
-    return Interval(max(-1.0, value - half), min(1.0, value + half))
+    return jackknife_interval(np.array(without), spearman(subs, final).rho, -1.0, 1.0)
 
 
 def _core_at(subs: Sequence[Masked], reference: _Reference, permutations: int, seed: int) -> dict[str, object]:

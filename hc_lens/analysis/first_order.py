@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from scipy.stats import rankdata
 from torch import Tensor
 
 from hc_lens.analysis.effects import Ablation, UnitSet, same_rows
@@ -24,9 +23,9 @@ from hc_lens.forward import Inputs, device_of, mode, run_batch
 from hc_lens.gates import gate_edits
 from hc_lens.hooks import HookedModel, hooked
 from hc_lens.means import ActivationMeans
-from hc_lens.metrics import bootstrap_means, percentile_interval
 from hc_lens.models import fused
 from hc_lens.progress import progress
+from hc_lens.statistics import bootstrap_means, centred_ranks, cosine, percentile_interval
 from hc_lens.units import Head, Mlp, Unit
 
 
@@ -150,16 +149,9 @@ def rank_correlation(estimate: Ablation, exact: Ablation, n_bootstrap: int = 2_0
     for case in estimate.cases:
         for scale in (scale for scale in estimate.full if scale in exact.full):
             effects = np.stack([side.effect(u, scale, case) for side in (estimate, exact) for u in units], axis=1)
-            drawn = _spearman(*np.split(bootstrap_means(effects, n_bootstrap, seed), 2, axis=1))
-            found = float(_spearman(*np.split(effects.mean(0, keepdims=True), 2, axis=1))[0])
+            drawn = cosine(*map(centred_ranks, np.split(bootstrap_means(effects, n_bootstrap, seed), 2, axis=1)))
+            found = float(cosine(*map(centred_ranks, np.split(effects.mean(0), 2))))
             low, high = percentile_interval(drawn) if np.isfinite(drawn).all() else (float("nan"), float("nan"))
             where = {"case": case.name, "case_group": case.group, "scale": scale, "n": case.stop - case.start}
             rows.append({**where, "units": len(units), "spearman": found, "low": low, "high": high})
     return pd.DataFrame(rows)
-
-
-def _spearman(one: Float[np.ndarray, "draw unit"], other: Float[np.ndarray, "draw unit"]) -> Float[np.ndarray, " draw"]:
-    centred = [rankdata(side, axis=1) - (side.shape[1] + 1) / 2 for side in (one, other)]
-    norms = [np.sqrt((side**2).sum(1)) for side in centred]
-    with np.errstate(invalid="ignore"):
-        return (centred[0] * centred[1]).sum(1) / (norms[0] * norms[1])

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from hc_lens.analysis.emergence import Emergence
-from hc_lens.analysis.seeds import mean_over_seeds
-from hc_lens.metrics import Interval
+from hc_lens.statistics import Interval, mean_over_seeds
 from hc_lens.units import Head
 
 _ARRIVED = 0.9

@@ -9,7 +9,7 @@ import pandas as pd
 from hc_lens.analysis.choices import Curve, Semantics
 from hc_lens.analysis.effective_size import seed_sizes
 from hc_lens.analysis.grid import cells, pruned_rows
-from hc_lens.analysis.seeds import mean_over_seeds
+from hc_lens.statistics import mean_over_seeds, rank_correlation
 
 _CELL = ["step", "seed", "target", "case", "group"]
 
@@ -122,11 +122,7 @@ def _summary(grid: pd.DataFrame, path: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rho(runs: pd.DataFrame) -> float:
-    from scipy.stats import spearmanr
-
-    if len(runs) < 3 or runs["accuracy_grid"].nunique() == 1 or runs["accuracy_path"].nunique() == 1:
-        return float("nan")
-    return float(spearmanr(runs["accuracy_grid"], runs["accuracy_path"]).statistic)
+    return rank_correlation(runs["accuracy_grid"].to_numpy(np.float64), runs["accuracy_path"].to_numpy(np.float64)).rho
 
 
 def _between_seeds(grid: pd.DataFrame) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hc_lens.metrics import Interval
+from hc_lens.statistics import Interval, monte_carlo_p
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -90,7 +90,7 @@ def core_null(
         permutation_mean=float(null.mean()),
         interval=Interval(float(low), float(high)),
         most=int(null.max()),
-        p_value=float((1 + (null >= observed).sum()) / (1 + n)),
+        p_value=monte_carlo_p(null, float(observed)),
         n=n,
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 
 from hc_lens.analysis.null import NullResult, core_null
+from hc_lens.statistics import RankCorrelation, jaccard_matrix, rank_correlation
 from hc_lens.units import Head, Mlp, subnetwork_name
 
 if TYPE_CHECKING:
@@ -92,14 +93,6 @@ def joint_histogram(first: Sequence[Masked], second: Sequence[Masked]) -> pd.Dat
     return pd.DataFrame({"i": i.ravel(), "j": j.ravel(), "heads": table.ravel()})
 
 
-class RankCorrelation(NamedTuple):
-    """Spearman's rho, its two-sided p-value (t distribution), and the number of heads it is over."""
-
-    rho: float
-    p_value: float
-    n_heads: int
-
-
 def spearman(first: Sequence[Masked], second: Sequence[Masked]) -> RankCorrelation:
     """Rank correlation of head frequencies in two sets of subnetworks: over ALL heads of the model, ties with average ranks.
 
@@ -108,13 +101,7 @@ def spearman(first: Sequence[Masked], second: Sequence[Masked]) -> RankCorrelati
     Raises:
         ValueError: for no subnetworks on a side, or subnetworks of models of different shape.
     """
-    from scipy.stats import spearmanr
-
-    a, b = _counts(first, second)
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
-        return RankCorrelation(float("nan"), float("nan"), len(a))
-    result = spearmanr(a, b)
-    return RankCorrelation(float(result.statistic), float(result.pvalue), len(a))
+    return rank_correlation(*_counts(first, second))
 
 
 def _counts(first: Sequence[Masked], second: Sequence[Masked]) -> tuple[np.ndarray, np.ndarray]:
@@ -131,11 +118,9 @@ def jaccard(subnetworks: Sequence[Masked]) -> pd.DataFrame:
     Raises:
         ValueError: for no subnetworks, or subnetworks of models of different shape.
     """
-    kept = kept_units(subnetworks)[:, :, :-1].reshape(len(subnetworks), -1).astype(np.int64)
-    both = kept @ kept.T
-    either = kept.sum(1)[:, None] + kept.sum(1)[None, :] - both
+    kept = kept_units(subnetworks)[:, :, :-1].reshape(len(subnetworks), -1)
     names = [subnetwork_name(sub.seed, i) for i, sub in enumerate(subnetworks)]
-    return pd.DataFrame(np.where(either > 0, both / np.maximum(either, 1), 1.0), index=names, columns=names)
+    return pd.DataFrame(jaccard_matrix(kept), index=names, columns=names)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,10 @@ from hc_lens.data.task import Task
 from hc_lens.forward import inference
 from hc_lens.hooks import Edit, HookedModel
 from hc_lens.means import ActivationMeans
-from hc_lens.metrics import percentile_interval, read_rows, read_rows_of_each
+from hc_lens.metrics import read_rows, read_rows_of_each
 from hc_lens.precision import Precision
 from hc_lens.progress import progress
+from hc_lens.statistics import percentile_interval
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head
 

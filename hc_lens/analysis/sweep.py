@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from hc_lens.analysis.grid import full_rows, pruned_rows
-from hc_lens.analysis.seeds import SeedMean, mean_over_seeds
+from hc_lens.statistics import SeedMean, mean_over_seeds, rank_correlation
 
 SWEEP_COLUMNS = ("seed", "target", "case", "group", "accuracy")
 """The columns a sweep needs: one row per pruning run and case."""
@@ -130,8 +130,4 @@ def _curves(pruned: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
 
 
 def _rho(curve: pd.Series) -> float:
-    from scipy.stats import spearmanr
-
-    if len(curve) < 3 or curve.nunique() == 1:
-        return float("nan")
-    return float(spearmanr(curve.index, curve).statistic)
+    return rank_correlation(curve.index.to_numpy(np.float64), curve.to_numpy(np.float64)).rho

@@ -15,7 +15,7 @@ from hc_lens.cli.options import Common, parse
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hc_lens.analysis.seeds import SeedMean
+    from hc_lens.statistics import SeedMean
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,8 @@
 from .cases import EncodedCases as EncodedCases
 from .cases import encode_cases as encode_cases
+from .divergence import agreement as agreement
+from .divergence import calibration_error as calibration_error
+from .divergence import kl_to_full as kl_to_full
 from .forward_rows import predict as predict
 from .forward_rows import read_rows as read_rows
 from .forward_rows import read_rows_of_each as read_rows_of_each
@@ -12,12 +15,4 @@ from .scores import labels_of as labels_of
 from .scores import log_odds as log_odds
 from .scores import right_classes as right_classes
 from .scores import score as score
-from .statistics import Interval as Interval
-from .statistics import agreement as agreement
-from .statistics import bootstrap_interval as bootstrap_interval
-from .statistics import bootstrap_means as bootstrap_means
-from .statistics import calibration_error as calibration_error
-from .statistics import kl_to_full as kl_to_full
-from .statistics import percentile_interval as percentile_interval
-from .statistics import wilson_interval as wilson_interval
 from .table import evaluate as evaluate

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from hc_lens.metrics.statistics import Interval
+from hc_lens.statistics import Interval
 
 _MEASURED = ("case", "group", "n", "accuracy", "low", "high", "margin", "ece", "agreement", "kl")
 _AVERAGED = ("margin", "ece", "agreement", "kl")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hc_lens.data.task import Split
 from hc_lens.hooks import HookedModel
-from hc_lens.metrics.statistics import Interval, wilson_interval
+from hc_lens.statistics import Interval, wilson_interval
 
 
 class LabelOrderError(ValueError):

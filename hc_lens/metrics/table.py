@@ -13,9 +13,9 @@ from hc_lens.data.task import Task
 from hc_lens.forward import inference
 from hc_lens.hooks import Edit, HookedModel
 from hc_lens.metrics.cases import EncodedCases, encode_cases
+from hc_lens.metrics.divergence import agreement, calibration_error, kl_to_full
 from hc_lens.metrics.forward_rows import read_rows
 from hc_lens.metrics.scores import confidence, label_order, labels_of
-from hc_lens.metrics.statistics import agreement, calibration_error, kl_to_full
 from hc_lens.models import Classifier
 from hc_lens.models.finite import require_finite_model
 from hc_lens.precision import Precision

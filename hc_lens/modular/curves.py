@@ -1,11 +1,10 @@
 """What removing neurons does to memorised and to generalized answers: those of low IPR, of high IPR, and as many at random."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 import torch
 from jaxtyping import Bool, Int
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from hc_lens.hooks import hooked
@@ -93,11 +92,6 @@ def norm_weights(trained: Trained) -> pd.DataFrame:
             "weight": model.norm.weight.detach().abs().tolist(),
         }
     )
-
-
-def rank_correlation(first: Iterable[float], second: Iterable[float]) -> float:
-    """Spearman's correlation of two columns; NaN where one is constant."""
-    return float(spearmanr(list(first), list(second)).statistic)
 
 
 def _removed(trained: Trained, order: Int[Tensor, " neuron"], n: int, seed: int | None = None) -> Neurons:

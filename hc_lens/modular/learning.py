@@ -8,7 +8,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from hc_lens.analysis.seeds import mean_over_seeds
 from hc_lens.modular.arithmetic import all_pairs, split_pairs
 from hc_lens.modular.config import FitConfig, MlpConfig
 from hc_lens.modular.mlp import ModularMlp
@@ -16,6 +15,7 @@ from hc_lens.modular.networks import Network, answers
 from hc_lens.modular.polynomial import Polynomial
 from hc_lens.modular.training import fit
 from hc_lens.runs import Run
+from hc_lens.statistics import mean_over_seeds
 
 LEARNED = 0.95
 """Accuracy on pairs not trained on from which a polynomial counts as learned."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
-from scipy.stats import mannwhitneyu
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
@@ -47,10 +47,9 @@ def gate_neurons(trained: Trained, config: PruneConfig, seed: int = 0) -> GatedN
 def separation(score: Float[Tensor, " neuron"], ipr: Float[Tensor, " neuron"], threshold: float = GENERALIZING) -> float:
     """The area under the ROC curve of a score that is to be high for neurons with an IPR of at least the threshold."""
     periodic = ipr >= threshold
-    positive, negative = score[periodic], score[~periodic]
-    if len(positive) == 0 or len(negative) == 0:
+    if periodic.all() or not periodic.any():
         return float("nan")
-    return float(mannwhitneyu(positive.numpy(), negative.numpy()).statistic) / (len(positive) * len(negative))
+    return float(roc_auc_score(periodic.numpy(), score.numpy()))
 
 
 def _trained_gates(trained: Trained, config: PruneConfig, generator: torch.Generator) -> Float[Tensor, " neuron"]:

@@ -10,12 +10,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.stats import bootstrap, rankdata
+from scipy.stats import bootstrap
 
-from hc_lens.metrics import Interval, bootstrap_means, percentile_interval
 from hc_lens.relations.config import LEAST
 from hc_lens.report.cells import TextTable, interval_text, text_table
 from hc_lens.report.findings import p_text
+from hc_lens.statistics import Interval, bootstrap_means, centred_ranks, cosine, monte_carlo_p, percentile_interval
 
 
 class Correlation(NamedTuple):
@@ -142,25 +142,24 @@ def _correlation(
     n_boot: int,
     seed: int,
 ) -> Correlation:
-    scale = _centred_ranks if statistic == "spearman" else _centred
+    scale = centred_ranks if statistic == "spearman" else _centred
     x, y, *controls = map(scale, columns)
     fixed = np.stack(controls, axis=-1) if controls else np.empty((len(x), 0))
     df = len(x) - 2 - int(np.linalg.matrix_rank(fixed))
     left = _residuals(x, fixed)
     vif = float(x @ x / (left @ left)) if left.any() else np.inf
-    r = float(_cosine(left, _residuals(y, fixed))) if df > 0 else np.nan
+    r = float(cosine(left, _residuals(y, fixed))) if df > 0 else np.nan
     if np.isnan(r):
         return Correlation(statistic, ", ".join(given), r, np.nan, np.nan, np.nan, df, vif, len(x))
 
     def measure(*samples: np.ndarray, axis: int = -1) -> np.ndarray:  # SciPy passes the axis: always the last
         first, second, *others = map(scale, samples)
         held = np.stack(others, axis=-1) if others else np.empty((*first.shape, 0))
-        return _cosine(_residuals(first, held), _residuals(second, held))
+        return cosine(_residuals(first, held), _residuals(second, held))
 
     low, high = _bootstrapped(measure, columns, n_boot, seed)
     permuted = np.random.default_rng(seed).permuted(np.tile(_residuals(y, fixed), (n_boot, 1)), axis=1)
-    as_far = np.abs(_cosine(left, _residuals(permuted, fixed))) >= abs(r) - 1e-12
-    p = (1 + int(as_far.sum())) / (1 + n_boot)
+    p = monte_carlo_p(np.abs(cosine(left, _residuals(permuted, fixed))), abs(r) - 1e-12)
     return Correlation(statistic, ", ".join(given), r, low, high, p, df, vif, len(x))
 
 
@@ -187,10 +186,6 @@ def _centred(values: np.ndarray) -> np.ndarray:
     return values - values.mean(axis=-1, keepdims=True)
 
 
-def _centred_ranks(values: np.ndarray) -> np.ndarray:
-    return _centred(rankdata(values, axis=-1))
-
-
 def _residuals(values: np.ndarray, fixed: np.ndarray) -> np.ndarray:
     """What least squares on the last axis of `fixed` leave of values; both centred, rows before that axis.
 
@@ -202,10 +197,3 @@ def _residuals(values: np.ndarray, fixed: np.ndarray) -> np.ndarray:
     left = values - fitted[..., 0]
     scale = np.linalg.norm(values, axis=-1, keepdims=True)
     return np.where(np.linalg.norm(left, axis=-1, keepdims=True) > 1e-10 * scale, left, 0)
-
-
-def _cosine(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The correlation of centred values over the last axis; NaN where one is 0 throughout."""
-    with np.errstate(invalid="ignore"):
-        norms = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
-        return np.asarray(np.clip((first * second).sum(-1) / norms, -1, 1))

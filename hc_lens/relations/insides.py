@@ -19,7 +19,6 @@ from hc_lens.data.batches import Encoded
 from hc_lens.forward import device_of, inference
 from hc_lens.hooks import Edit, HookFunction, captured, hooked, mlp_point, z_point
 from hc_lens.means import ActivationMeans
-from hc_lens.metrics import bootstrap_means, percentile_interval
 from hc_lens.models import LanguageModel, classifier_of
 from hc_lens.pruning import PruneConfig, prune
 from hc_lens.relations.config import Place
@@ -29,6 +28,7 @@ from hc_lens.relations.prompts import Prompts, continuation, encode_prompts
 from hc_lens.relations.relation import Relation
 from hc_lens.relations.scores import margins
 from hc_lens.relations.split import Split
+from hc_lens.statistics import bootstrap_means, percentile_interval
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head, Mlp, Unit
 

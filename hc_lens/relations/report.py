@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from hc_lens.metrics import Interval
 from hc_lens.relations import figures
 from hc_lens.relations.across import Correlation, correlation_table, correlations
 from hc_lens.relations.facts import fact_states, margin_gap
@@ -29,6 +28,7 @@ from hc_lens.relations.study import (
 from hc_lens.report import Finding, Section, Verdict, text_table, with_interval
 from hc_lens.report.cells import interval_text, number_text
 from hc_lens.report.findings import sign_verdict
+from hc_lens.statistics import Interval
 
 _DRAWS = 20_000  # one relation that stands apart moves the ends of an interval of fewer by 0.1 from draw to draw
 

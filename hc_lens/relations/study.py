@@ -11,12 +11,12 @@ import pandas as pd
 from jaxtyping import Bool
 from torch import Tensor
 
-from hc_lens.analysis.seeds import mean_over_seeds
 from hc_lens.relations.config import Variant
 from hc_lens.relations.facts import observations
 from hc_lens.relations.measured import PROBES, Measured
 from hc_lens.relations.recovery import recoveries
 from hc_lens.relations.scores import above_chance, majority_rate
+from hc_lens.statistics import mean_over_seeds
 
 X, Y = "readability", "generalization"
 """What is correlated: how linearly readable the old relation is before fine-tuning, and the new one's held-out accuracy, both

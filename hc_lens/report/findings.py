@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from hc_lens.metrics.statistics import Interval, bootstrap_means, percentile_interval
+from hc_lens.statistics import Interval, bootstrap_means, percentile_interval
 
 Verdict = Literal["yes", "no", "undecided", "not measured"]
 """`yes`: the numbers show it; `no`: they show that it is absent; `undecided`: the interval includes 0, or too few values."""

@@ -13,7 +13,7 @@ from hc_lens.figures.style import require
 
 if TYPE_CHECKING:
     from hc_lens.analysis import Core, NullResult
-    from hc_lens.analysis.overlap import RankCorrelation
+    from hc_lens.statistics import RankCorrelation
     from hc_lens.units import Head
 
 _COLUMNS = {

@@ -5,7 +5,6 @@ import pandas as pd
 
 from hc_lens.analysis import nearly_best, spread_over_seeds
 from hc_lens.analysis import onset as first_above
-from hc_lens.metrics.statistics import Interval, bootstrap_interval
 from hc_lens.report.findings import (
     ENOUGH,
     MINUS,
@@ -24,6 +23,7 @@ from hc_lens.report.findings import (
     values,
 )
 from hc_lens.report.inputs import ReportInputs
+from hc_lens.statistics import Interval, bootstrap_interval
 
 _TWICE = 2.0
 

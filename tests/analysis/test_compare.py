@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import t
 
 from hc_lens.analysis import accuracy_difference, compare_runs, prediction_agreement, shared_over, spearman
-from hc_lens.analysis.differences import welch_interval
+from hc_lens.statistics import welch_interval
 from hc_lens.units import Head
 from tests.analysis.masks import Sub, sub
 

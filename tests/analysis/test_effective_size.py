@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hc_lens.analysis import effective_size, seed_sizes
-from hc_lens.analysis.seeds import mean_over_seeds
+from hc_lens.statistics import mean_over_seeds
 from tests.analysis.grids import full_model, one_case, runs, stacked
 
 NAN = float("nan")

@@ -68,7 +68,7 @@ def test_spearman_over_all_heads_with_average_ranks():
     found = spearman(THREE, TWO)
     assert found.rho == pytest.approx(float(cov) / math.sqrt(float(var[0] * var[1])))
     assert (cov, var) == (Fraction(21, 2), [Fraction(27, 2), 15])
-    assert found.n_heads == 6
+    assert found.n == 6
     assert 0 < found.p_value < 0.1
 
 

@@ -17,7 +17,6 @@ from hc_lens.modular.curves import (
     periodic_neurons,
     pruning_curves,
     random_neurons,
-    rank_correlation,
     threshold_table,
 )
 from hc_lens.modular.mlp import ModularMlp
@@ -195,10 +194,6 @@ def test_batch_norm_weights_stand_beside_ipr(tmp_path, trained):
     assert table["ipr"].tolist() == pytest.approx(run.ipr.tolist())
     with pytest.raises(ValueError, match="only an MLP with batch_norm=True"):
         norm_weights(trained)
-
-
-def test_rank_correlation_by_hand():
-    assert rank_correlation([1.0, 2.0, 3.0], [10.0, 20.0, 15.0]) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("fields", "told"), [({"alpha": 1.5}, "alpha, the share"), ({"xi": -0.1}, "xi, the share")])

@@ -10,9 +10,9 @@ from torch import Tensor
 from transformer_lens import HookedRootModule
 
 from hc_lens.forward import device_of, inference
-from hc_lens.metrics.statistics import wilson_interval
 from hc_lens.modular.incontext.sequences import answer_logits, answers_of, as_tokens, draw_examples
 from hc_lens.modular.incontext.tasks import ExampleSplit, TaskSplit
+from hc_lens.statistics import wilson_interval
 
 _CHUNK = 512
 """Sequences that are evaluated at once."""
