@@ -101,7 +101,7 @@ def test_a_column_that_comes_twice_is_refused_by_name() -> None:
 
 
 def test_an_interval_without_its_bounds_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"'accuracy' needs the columns \['low', 'high'\]; there are \['accuracy'\]"):
+    with pytest.raises(ValueError, match=r"'accuracy' has no column 'low', 'high'; it has \['accuracy'\]"):
         with_interval(pd.DataFrame({"accuracy": [0.5]}), "accuracy")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from hc_lens.analysis.columns import require_columns, require_once
+from hc_lens.tables import require_columns, require_once
 from hc_lens.units import Head
 
 _COLUMNS = ("step", "layer", "head", "unit", "quantity", "value", "low", "high")

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from hc_lens.analysis.columns import require_columns
 from hc_lens.statistics import welch_interval
+from hc_lens.tables import require_columns, require_once
 
 _GROUPS = ("ID", "OOD")
 
@@ -53,11 +53,7 @@ def _by_case(table: pd.DataFrame, column: str, side: str) -> pd.DataFrame:
     pruned = table[table["subnetwork"] != "full"]
     if pruned.empty:
         raise ValueError(f"the {side} evaluation has no subnetworks, only the full model")
-    if (twice := pruned.duplicated(["subnetwork", "case"])).any():
-        row = pruned[twice].iloc[0]
-        raise ValueError(
-            f"the {side} evaluation has several rows for {row['subnetwork']} on {row['case']}: give those of one sparsity"
-        )
+    require_once(pruned, ("subnetwork", "case"), f"the {side} evaluation", "give those of one sparsity")
     return pruned.pivot_table(index="subnetwork", columns="case", values=column, dropna=False, sort=False)
 
 

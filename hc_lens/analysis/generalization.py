@@ -9,6 +9,7 @@ import pandas as pd
 
 from hc_lens.analysis.emergence import Emergence
 from hc_lens.statistics import Interval, mean_over_seeds
+from hc_lens.tables import require_columns
 from hc_lens.units import Head
 
 _ARRIVED = 0.9
@@ -90,8 +91,7 @@ def _cases_of(evaluations: pd.DataFrame, group: str) -> tuple[str, ...]:
 
 def _curve(evaluations: pd.DataFrame, cases: Sequence[str] | None, group: str) -> pd.Series:
     """Mean accuracy over the cases at every step, in order."""
-    if missing := [name for name in ("step", "case", "group", "accuracy") if name not in evaluations.columns]:
-        raise ValueError(f"the evaluations have no column {missing[0]!r}; they have {list(evaluations.columns)}")
+    require_columns(evaluations, ("step", "case", "group", "accuracy"), "the table of evaluations")
     full = evaluations[evaluations["subnetwork"] == "full"] if "subnetwork" in evaluations.columns else evaluations
     known = list(dict.fromkeys(full["case"]))
     chosen = list(_cases_of(full, group)) if cases is None else list(cases)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from hc_lens.analysis.columns import require_columns, require_once
+from hc_lens.tables import require_once, require_rows
 
 EvaluationSet = Literal["ID", "OOD", "mixed"]
 
@@ -41,7 +41,7 @@ def pruned_rows(table: pd.DataFrame, columns: Sequence[str] = GRID_COLUMNS) -> p
         ValueError: for a missing column, no rows, a target outside (0, 1), a group that is neither ID nor OOD, an accuracy
             outside 0..1 (missing ones are NaN), a run without a seed, or a run and case that come twice.
     """
-    _require(table, columns, "the grid")
+    require_rows(table, columns, "the grid")
     pruned = table[table["subnetwork"] != "full"] if "subnetwork" in table.columns else table
     if pruned.empty:
         raise ValueError("the grid has no pruning run: every row is of the full model")
@@ -66,7 +66,7 @@ def full_rows(table: pd.DataFrame, full: pd.DataFrame | None, columns: Sequence[
         full = table[table["subnetwork"] == "full"]
     elif "subnetwork" in full.columns:
         full = full[full["subnetwork"] == "full"]
-    _require(full, columns, "the full model's table")
+    require_rows(full, columns, "the full model's table")
     _require_values(full, "the full model's table")
     keys = [name for name in columns if name in ("step", "case")]
     require_once(full, keys, "the full model's table")
@@ -134,12 +134,6 @@ def _of_full(whole: pd.DataFrame, step: int, cases: Sequence[str]) -> pd.DataFra
     if missing := [case for case in cases if case not in row.columns or row[case].isna().any()]:
         raise ValueError(f"the full model was not evaluated on {missing[0]!r} at step {step}")
     return row
-
-
-def _require(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
-    require_columns(table, columns, what)
-    if table.empty:
-        raise ValueError(f"{what} has no rows")
 
 
 def _require_values(table: pd.DataFrame, what: str) -> None:

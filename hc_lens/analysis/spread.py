@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from hc_lens.analysis.columns import require_columns
+from hc_lens.tables import require_columns
 
 
 def spread(evaluation: pd.DataFrame, by: Sequence[str] = ("case", "group")) -> pd.DataFrame:

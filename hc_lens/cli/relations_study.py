@@ -17,6 +17,7 @@ from hc_lens.precision import Precision
 from hc_lens.provenance import provenance
 from hc_lens.relations.config import LEAST, OPAQUE, FinetuneConfig
 from hc_lens.sweep import Pool
+from hc_lens.tables import require_columns
 
 if TYPE_CHECKING:
     from hc_lens.relations.config import RelationConfig
@@ -122,8 +123,7 @@ def read_counts(file: Path, relations: Sequence[Relation]) -> Mapping[str, float
     import pandas as pd
 
     table = pd.read_csv(file, dtype=str)
-    if missing := {"subject", "count"} - set(table.columns):
-        raise ValueError(f"{file} has no column {sorted(missing)[0]!r}; it has {list(table.columns)}")
+    require_columns(table, ("count", "subject"), str(file))
     values = pd.to_numeric(table["count"], errors="coerce")
     if len(bad := table[~(values > 0)]):
         line = int(bad.index[0]) + 2

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from hc_lens.figures.style import BLUES, INK, PALETTE, figure, require, text
+from hc_lens.figures.style import BLUES, INK, PALETTE, figure, text
+from hc_lens.tables import require_rows
 
 DEPENDENCE_COLUMNS = ("source", "layer", "head", "among", "change", "low", "high", "control_low", "control_high")
 """What `dependence` needs of `dependence_on`."""
@@ -25,7 +26,7 @@ def dependence(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, DEPENDENCE_COLUMNS, "dependence")
+    require_rows(table, DEPENDENCE_COLUMNS, "the table of dependence")
     sources = list(dict.fromkeys(table["source"]))
     layers = sorted(table["layer"].unique().tolist())
     n_heads = int(table["head"].max()) + 1
@@ -58,10 +59,16 @@ def dependence(table: pd.DataFrame) -> go.Figure:
         ygap=1,
     )
     _add_dependence_marks(drawn, table, at)
+    _label_axes(drawn, sources, {layer: start + (n_heads - 1) / 2 for layer, start in starts.items()}, width)
+    return drawn
+
+
+def _label_axes(drawn: go.Figure, sources: Sequence[str], centres: Mapping[int, float], width: int) -> None:
+    """Names of the sources at the left, of the layers below the centres of their heads."""
     drawn.update_xaxes(
         title_text="later heads, by layer",
-        tickvals=[start + (n_heads - 1) / 2 for start in starts.values()],
-        ticktext=[f"layer {layer}" if len(layers) <= 8 else str(layer) for layer in layers],
+        tickvals=list(centres.values()),
+        ticktext=[f"layer {layer}" if len(centres) <= 8 else str(layer) for layer in centres],
         ticks="",
         showgrid=False,
         showline=False,
@@ -76,7 +83,6 @@ def dependence(table: pd.DataFrame) -> go.Figure:
         showline=False,
         range=[len(sources) - 0.45, -1.1],
     )
-    return drawn
 
 
 def _random_heads(row: Mapping[Hashable, Any]) -> str:

@@ -5,7 +5,9 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from hc_lens.figures.emergence import mark_step, mark_value
-from hc_lens.figures.style import BLUES, ID_COLOUR, INK, OOD_COLOUR, PALETTE, TEMPLATE, require, text
+from hc_lens.figures.marks import error_bars
+from hc_lens.figures.style import BLUES, ID_COLOUR, INK, OOD_COLOUR, PALETTE, TEMPLATE, text
+from hc_lens.tables import require_rows
 from hc_lens.units import Head
 
 _ABREAST = 5
@@ -25,7 +27,7 @@ def core_entry(heads: pd.DataFrame, onset: int | None = None) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(heads, ("step", "layer", "head", "count", "of"), "core_entry")
+    require_rows(heads, ("step", "layer", "head", "count", "of"), "the table of core_entry")
     table = heads.assign(unit=_units(heads), share=heads["count"] / heads["of"])
     units = list(dict.fromkeys(table.sort_values(["layer", "head"])["unit"]))
     steps = sorted(set(table["step"]))
@@ -84,7 +86,7 @@ def core_head_development(table: pd.DataFrame, onset: int | None = None) -> go.F
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, ("step", "unit", "quantity", "value", "low", "high"), "core_head_development")
+    require_rows(table, ("step", "unit", "quantity", "value", "low", "high"), "the table of core_head_development")
     units = list(dict.fromkeys(table["unit"]))
     kinds = _kinds(table)
     abreast = min(_ABREAST, len(units))
@@ -145,15 +147,7 @@ def _add(drawn: go.Figure, rows: pd.DataFrame, quantity: str, colour: str, row: 
         mode="lines+markers",
         line={"color": colour, "width": 2},
         marker={"size": 5},
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": list(rows["high"] - rows["value"]),
-            "arrayminus": list(rows["value"] - rows["low"]),
-            "thickness": 1,
-            "width": 2,
-            "color": colour,
-        },
+        error_y=error_bars(rows["value"], rows["low"], rows["high"], colour, thickness=1, width=2),
         customdata=[f"{low:.3f} to {high:.3f}" for low, high in zip(rows["low"], rows["high"], strict=True)],
         hovertemplate=f"{text(quantity)}<br>step %{{x}}: %{{y:.3f}} (95 %: %{{customdata}})<extra></extra>",
         row=row,

@@ -1,13 +1,14 @@
 """Figures of sparsity grids: how small a faithful subnetwork is over fine-tuning, and accuracy against sparsity."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from hc_lens.figures.style import ID_COLOUR, INK, MUTED, OOD_COLOUR, PALETTE, TEMPLATE, percent, require, wrapped
+from hc_lens.figures.marks import interval_band
+from hc_lens.figures.style import ID_COLOUR, INK, MUTED, OOD_COLOUR, PALETTE, TEMPLATE, percent, wrapped
+from hc_lens.tables import require_rows
 
 
 class _Look(NamedTuple):
@@ -46,7 +47,7 @@ def effective_size_curves(table: pd.DataFrame) -> go.Figure:
         ValueError: if a column is missing, the table is empty, or it holds several semantics, curves or tolerances.
     """
     columns = ("step", "set", "size", "low", "high", "n", "full", "floor", "bound", "semantics", "curve", "tolerance")
-    require(table, columns, "effective_size_curves")
+    require_rows(table, columns, "the table of effective_size_curves")
     kinds = table[["semantics", "curve", "tolerance"]].drop_duplicates()
     if len(kinds) > 1:
         raise ValueError(
@@ -75,7 +76,7 @@ def effective_size_curves(table: pd.DataFrame) -> go.Figure:
 def _add_sizes(drawn: go.Figure, rows: pd.DataFrame, look: _Look, band: bool) -> None:
     if band:
         known = rows.dropna(subset=["low", "high"])
-        _add_band(drawn, list(known["step"]), list(known["low"]), list(known["high"]), look.colour, 1, 1)
+        drawn.add_scatter(**interval_band(known["step"], known["low"], known["high"], look.colour), opacity=0.16, row=1, col=1)
     drawn.add_scatter(
         x=list(rows["step"]),
         y=list(rows["size"]),
@@ -149,7 +150,7 @@ def accuracy_vs_sparsity(table: pd.DataFrame, columns: int = 4) -> go.Figure:
     Raises:
         ValueError: if a column is missing, the table is empty, or a subnetwork and case come twice (several checkpoints, say).
     """
-    require(table, ("subnetwork", "seed", "target", "case", "group", "accuracy"), "accuracy_vs_sparsity")
+    require_rows(table, ("subnetwork", "seed", "target", "case", "group", "accuracy"), "the table of accuracy_vs_sparsity")
     if (twice := table.duplicated(["subnetwork", "target", "case"])).any():
         row = table[twice].iloc[0]
         raise ValueError(
@@ -213,7 +214,9 @@ def _add_panel(drawn: go.Figure, panel: _Panel, row: int, column: int) -> None:
     whole = panel.rows["subnetwork"] == "full"
     over = panel.rows[~whole].groupby("target")["accuracy"].agg(["mean", "min", "max", "count"])
     known = over.dropna()  # the line has a gap where no seed gave a subnetwork
-    _add_band(drawn, list(known.index), list(known["min"]), list(known["max"]), panel.look.colour, row, column)
+    drawn.add_scatter(
+        **interval_band(known.index, known["min"], known["max"], panel.look.colour), opacity=0.16, row=row, col=column
+    )
     for accuracy in panel.rows.loc[whole, "accuracy"]:
         drawn.add_scatter(
             x=[0, 1],
@@ -233,24 +236,6 @@ def _add_panel(drawn: go.Figure, panel: _Panel, row: int, column: int) -> None:
         customdata=over[["min", "max", "count"]].to_numpy().tolist(),
         hovertemplate="%{x:.0%} sparsity: %{y:.1%}<br>%{customdata[2]} seeds, %{customdata[0]:.1%} to %{customdata[1]:.1%}"
         "<extra></extra>",
-        row=row,
-        col=column,
-    )
-
-
-def _add_band(
-    drawn: go.Figure, x: Sequence[int | float], low: Sequence[float], high: Sequence[float], colour: str, row: int, column: int
-) -> None:
-    drawn.add_scatter(
-        x=[*x, *reversed(x)],
-        y=[*high, *reversed(low)],
-        fill="toself",
-        fillcolor=colour,
-        opacity=0.16,
-        line={"width": 0},
-        mode="lines",
-        hoverinfo="skip",
-        showlegend=False,
         row=row,
         col=column,
     )

@@ -4,7 +4,9 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from hc_lens.figures.style import BAND, FAINT, ID_COLOUR, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, pitch, require, text, wrapped
+from hc_lens.figures.marks import error_bars
+from hc_lens.figures.style import BAND, FAINT, ID_COLOUR, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, pitch, text, wrapped
+from hc_lens.tables import require_once, require_rows
 
 _SCALES = {
     "accuracy": ("accuracy lost jointly, beyond the sum", ".0%"),
@@ -42,12 +44,8 @@ def ablation_bars(table: pd.DataFrame, columns: int = 4) -> go.Figure:
     Raises:
         ValueError: if a column is missing, the table is empty, or a group and case have several rows (of several scales, say).
     """
-    require(table, ("group", "case", "effect", "low", "high"), "ablation_bars")
-    if (twice := table.duplicated(["group", "case"])).any():
-        row = table[twice].iloc[0]
-        raise ValueError(
-            f"ablation_bars needs one row per group and case; {row['group']} on {row['case']} has several: choose a scale"
-        )
+    require_rows(table, ("group", "case", "effect", "low", "high"), "the table of ablation_bars")
+    require_once(table, ("group", "case"), "the table of ablation_bars", "choose a scale")
     inside = set(table.loc[table["case_group"] == "ID", "case"]) if "case_group" in table.columns else set[str]()
     cases = list(dict.fromkeys(table["case"]))
     groups = list(dict.fromkeys(table["group"]))
@@ -65,28 +63,8 @@ def ablation_bars(table: pd.DataFrame, columns: int = 4) -> go.Figure:
         vertical_spacing=gap / height if n_rows > 1 else 0.0,
     )
     for place, case in enumerate(cases):
-        rows = table[table["case"] == case]
-        drawn.add_bar(
-            x=list(rows["effect"]),
-            y=[text(group) for group in rows["group"]],
-            orientation="h",
-            name=text(case),
-            marker={"color": ID_COLOUR if case in inside else PALETTE[0], "opacity": 0.8},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": list(rows["high"] - rows["effect"]),
-                "arrayminus": list(rows["effect"] - rows["low"]),
-                "color": MUTED,
-                "thickness": 1.3,
-                "width": 3,
-            },
-            customdata=[_interval(low, high) for low, high in zip(rows["low"], rows["high"], strict=True)],
-            hovertemplate=f"{text(case)}<br>%{{y}} ablated: %{{x:.1%}} lost<br>%{{customdata}}<extra></extra>",
-            showlegend=False,
-            row=place // columns + 1,
-            col=place % columns + 1,
-        )
+        colour = ID_COLOUR if case in inside else PALETTE[0]
+        _add_bars(drawn, table[table["case"] == case], text(case), colour, place // columns + 1, place % columns + 1)
     drawn.update_layout(template=TEMPLATE, height=height, bargap=0.25, margin={"t": 46})
     drawn.update_annotations(font={"size": 12, "color": INK})
     drawn.update_xaxes(matches="x", tickformat=".0%", nticks=5, zeroline=True, zerolinecolor=MUTED, zerolinewidth=1)
@@ -97,6 +75,22 @@ def ablation_bars(table: pd.DataFrame, columns: int = 4) -> go.Figure:
         last = (len(cases) - column) // columns + 1
         drawn.update_xaxes(title_text="accuracy lost", showticklabels=True, row=last, col=column)
     return drawn
+
+
+def _add_bars(drawn: go.Figure, rows: pd.DataFrame, case: str, colour: str, row: int, column: int) -> None:
+    drawn.add_bar(
+        x=list(rows["effect"]),
+        y=[text(group) for group in rows["group"]],
+        orientation="h",
+        name=case,
+        marker={"color": colour, "opacity": 0.8},
+        error_x=error_bars(rows["effect"], rows["low"], rows["high"], MUTED, thickness=1.3, width=3),
+        customdata=[_interval(low, high) for low, high in zip(rows["low"], rows["high"], strict=True)],
+        hovertemplate=f"{case}<br>%{{y}} ablated: %{{x:.1%}} lost<br>%{{customdata}}<extra></extra>",
+        showlegend=False,
+        row=row,
+        col=column,
+    )
 
 
 def _interval(low: float, high: float) -> str:
@@ -119,7 +113,7 @@ def additivity(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, ADDITIVITY_COLUMNS, "additivity")
+    require_rows(table, ADDITIVITY_COLUMNS, "the table of additivity")
     scales = [scale for scale in _SCALES if scale in set(table["scale"])]
     sets = list(dict.fromkeys(table["set"]))
     rows_at = {key: place for place, key in enumerate(dict.fromkeys(zip(table["case"], table["set"], strict=True)))}
@@ -176,15 +170,7 @@ def _add_excess(drawn: go.Figure, rows: pd.DataFrame, places: list[int], rank: i
             "color": PALETTE[rank % len(PALETTE)],
             "line": {"width": 2, "color": PALETTE[rank % len(PALETTE)]},
         },
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": list(rows["high"] - rows["excess"]),
-            "arrayminus": list(rows["excess"] - rows["low"]),
-            "color": PALETTE[rank % len(PALETTE)],
-            "thickness": 1.5,
-            "width": 4,
-        },
+        error_x=error_bars(rows["excess"], rows["low"], rows["high"], PALETTE[rank % len(PALETTE)], thickness=1.5, width=4),
         customdata=rows[["joint", "summed", "low", "high"]].to_numpy().tolist(),
         hovertemplate="%{y}<br>joint %{customdata[0]:.3f}, summed %{customdata[1]:.3f}, excess %{x:.3f}"
         "<br>95 % interval %{customdata[2]:.3f} to %{customdata[3]:.3f}<extra></extra>",

@@ -7,7 +7,9 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from hc_lens.figures.style import BAND, ID_COLOUR, INK, MUTED, OOD_COLOUR, PALETTE, TEMPLATE, percent, require, text
+from hc_lens.figures.marks import error_bars, interval_band
+from hc_lens.figures.style import BAND, ID_COLOUR, INK, MUTED, OOD_COLOUR, PALETTE, TEMPLATE, percent, text
+from hc_lens.tables import require_rows
 
 
 class _Line(NamedTuple):
@@ -55,9 +57,9 @@ def emergence_curves(
     Raises:
         ValueError: if a column is missing, a table is empty, or a case is not in it.
     """
-    require(evaluations, ("step", "case", "group", "accuracy"), "emergence_curves")
+    require_rows(evaluations, ("step", "case", "group", "accuracy"), "the table of emergence_curves")
     columns = [*_STEPS, *(name for line in (*_RECALL, *_SIMILAR) for name in (line.column, f"{line.prefix}low"))]
-    require(steps, tuple(dict.fromkeys(columns)), "emergence_curves")
+    require_rows(steps, tuple(dict.fromkeys(columns)), "the table of emergence_curves")
     drawn = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=_GAP, row_heights=list(_SHARES))
     _add_accuracy(drawn, evaluations, cases, level)
     table = steps.sort_values("step")
@@ -132,7 +134,8 @@ def _counted(name: str, cases: Sequence[str]) -> str:
 
 
 def _add_chance(drawn: go.Figure, table: pd.DataFrame) -> None:
-    _add_band(drawn, table, "chance_low", "chance_high", BAND, 0.45, 2, "legend2")
+    chance = interval_band(table["step"], table["chance_low"], table["chance_high"], _transparent(BAND, 0.45))
+    drawn.add_scatter(**chance, legend="legend2", row=2, col=1)
     drawn.add_scatter(
         x=list(table["step"]),
         y=list(table["chance"]),
@@ -155,8 +158,10 @@ def _add_line(drawn: go.Figure, table: pd.DataFrame, line: _Line, row: int) -> N
         return
     legend = f"legend{row}"
     solid = line.dash == "solid"
-    if solid:
-        _add_band(drawn, rows[rows[low].notna()], low, high, line.colour, 0.15, row, legend)
+    known = rows[rows[low].notna()]
+    if solid and not known.empty:
+        shade = interval_band(known["step"], known[low], known[high], _transparent(line.colour, 0.15))
+        drawn.add_scatter(**shade, legend=legend, row=row, col=1)
     hollow = {"recall": rows["by_construction"].astype(bool), "rank": rows["rank_p"].isna()}.get(
         line.column, [False] * len(rows)
     )
@@ -171,38 +176,13 @@ def _add_line(drawn: go.Figure, table: pd.DataFrame, line: _Line, row: int) -> N
             "color": ["white" if is_hollow else line.colour for is_hollow in hollow],
             "line": {"color": line.colour, "width": 2},
         },
-        error_y=None if solid else _whiskers(rows, line.column, low, high),
+        # Bands of several lines over each other would hide which is whose.
+        error_y=None if solid else error_bars(rows[line.column], rows[low], rows[high], thickness=1.2, width=3),
         customdata=[
             ("by construction" if is_hollow else "one seed: no interval" if pd.isna(a) else f"95 %: {a:.3f} to {b:.3f}")
             for a, b, is_hollow in zip(rows[low], rows[high], hollow, strict=True)
         ],
         hovertemplate=f"{line.name}<br>step %{{x}}: %{{y:.3f}} (%{{customdata}})<extra></extra>",
-        legend=legend,
-        row=row,
-        col=1,
-    )
-
-
-def _whiskers(rows: pd.DataFrame, column: str, low: str, high: str) -> dict[str, object]:
-    """Intervals of a dashed line: bands of several lines over each other would hide which is whose."""
-    up, down = rows[high] - rows[column], rows[column] - rows[low]
-    return {"type": "data", "symmetric": False, "array": list(up), "arrayminus": list(down), "thickness": 1.2, "width": 3}
-
-
-def _add_band(
-    drawn: go.Figure, rows: pd.DataFrame, low: str, high: str, colour: str, opacity: float, row: int, legend: str
-) -> None:
-    if rows.empty:
-        return
-    drawn.add_scatter(
-        x=[*rows["step"], *rows["step"][::-1]],
-        y=[*rows[high], *rows[low][::-1]],
-        fill="toself",
-        fillcolor=_transparent(colour, opacity),
-        mode="lines",
-        line={"width": 0},
-        hoverinfo="skip",
-        showlegend=False,
         legend=legend,
         row=row,
         col=1,

@@ -3,7 +3,9 @@
 import pandas as pd
 import plotly.graph_objects as go
 
-from hc_lens.figures.style import BAND, ID_COLOUR, MUTED, OOD_COLOUR, figure, require, text
+from hc_lens.figures.marks import error_bars, interval_band
+from hc_lens.figures.style import BAND, ID_COLOUR, MUTED, OOD_COLOUR, figure, text
+from hc_lens.tables import require_rows
 
 _SCALES = {"accuracy": ("accuracy lost", ".0%"), "margin": ("margin lost (nats)", "")}
 
@@ -27,7 +29,7 @@ def greedy_path(table: pd.DataFrame, scale: str = "margin") -> go.Figure:
     Raises:
         ValueError: if a column is missing, or there is no mean over cases in this scale.
     """
-    require(table, GREEDY_COLUMNS, "greedy_path")
+    require_rows(table, GREEDY_COLUMNS, "the table of greedy_path")
     shown = table[(table["scale"] == scale) & table["case"].isin(["ID mean", "OOD mean"])].sort_values("size")
     if shown.empty:
         raise ValueError(
@@ -61,16 +63,9 @@ def greedy_path(table: pd.DataFrame, scale: str = "margin") -> go.Figure:
 
 
 def _add_random(drawn: go.Figure, rows: pd.DataFrame) -> None:
-    drawn.add_scatter(
-        x=[*rows["size"], *reversed(list(rows["size"]))],
-        y=[*rows["control_high"], *reversed(list(rows["control_low"]))],
-        name="random sets, out of domain (95 %)",
-        fill="toself",
-        mode="lines",
-        line={"width": 0, "color": BAND},
-        fillcolor=BAND,
-        hoverinfo="skip",
-    )
+    shade = interval_band(rows["size"], rows["control_low"], rows["control_high"], BAND)
+    named = {"name": "random sets, out of domain (95 %)", "showlegend": True, "line": {"width": 0, "color": BAND}}
+    drawn.add_scatter(**shade | named)
 
 
 def _add_path(drawn: go.Figure, rows: pd.DataFrame, label: str, colour: str, symbol: str, aside: float) -> None:
@@ -85,15 +80,7 @@ def _add_path(drawn: go.Figure, rows: pd.DataFrame, label: str, colour: str, sym
             "size": 9,
             "line": {"width": 2, "color": colour},
         },
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": list(rows["joint_high"] - rows["joint"]),
-            "arrayminus": list(rows["joint"] - rows["joint_low"]),
-            "color": colour,
-            "thickness": 1.3,
-            "width": 4,
-        },
+        error_y=error_bars(rows["joint"], rows["joint_low"], rows["joint_high"], colour, thickness=1.3, width=4),
         customdata=rows[["size", "joint_low", "joint_high", "summed"]].to_numpy().tolist(),
         hovertemplate=f"{label}, %{{customdata[0]}} heads: %{{y:.3f}}<br>95 % interval %{{customdata[1]:.3f}} to "
         "%{customdata[2]:.3f}<br>sum of singles %{customdata[3]:.3f}<extra></extra>",

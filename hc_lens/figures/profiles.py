@@ -8,7 +8,9 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, figure, outline_heads, require, text
+from hc_lens.figures.marks import error_bars
+from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, figure, outline_heads, text
+from hc_lens.tables import require_rows
 from hc_lens.units import Head
 
 PROFILES = {
@@ -36,7 +38,9 @@ def head_profiles(profiles: pd.DataFrame, core: Collection[Head] = ()) -> go.Fig
     Raises:
         ValueError: if a column is missing, the table is empty, or a profile is unknown.
     """
-    require(profiles, ("layer", "head", "profile", "relation", "score", "low", "high", "baseline"), "head_profiles")
+    require_rows(
+        profiles, ("layer", "head", "profile", "relation", "score", "low", "high", "baseline"), "the table of head_profiles"
+    )
     if unknown := sorted(set(profiles["profile"]) - set(PROFILES)):
         raise ValueError(f"head_profiles knows the profiles {list(PROFILES)}, not {unknown[0]!r}")
     n_layers, n_heads = int(profiles["layer"].max()) + 1, int(profiles["head"].max()) + 1
@@ -94,7 +98,11 @@ def attention_dots(table: pd.DataFrame, heads: Sequence[Head]) -> go.Figure:
     Raises:
         ValueError: if a column is missing, the table has nothing about these heads, or it has too many cases.
     """
-    require(table, ("case", "layer", "head", "relation", "score", "low", "high", "uniform", "shuffled"), "attention_dots")
+    require_rows(
+        table,
+        ("case", "layer", "head", "relation", "score", "low", "high", "uniform", "shuffled"),
+        "the table of attention_dots",
+    )
     places = {head: place for place, head in enumerate(dict.fromkeys(heads))}
     named = [Head(int(layer), int(head)) for layer, head in zip(table["layer"], table["head"], strict=True)]
     shown = table.assign(place=[places.get(head, -1) for head in named])
@@ -167,15 +175,7 @@ def _add_scores(drawn: go.Figure, rows: pd.DataFrame, rank: int, offset: float, 
         x=list(rows["score"]),
         name=case,
         marker={"symbol": SYMBOLS[rank], "size": 8, "color": colour},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": list(rows["high"] - rows["score"]),
-            "arrayminus": list(rows["score"] - rows["low"]),
-            "color": colour,
-            "thickness": 1.5,
-            "width": 3,
-        },
+        error_x=error_bars(rows["score"], rows["low"], rows["high"], colour, thickness=1.5, width=3),
         showlegend=column == 1,
         customdata=rows[["low", "high"]].to_numpy().tolist(),
         hovertemplate=case + ": %{x:.3f} (%{customdata[0]:.3f} to %{customdata[1]:.3f})<extra></extra>",

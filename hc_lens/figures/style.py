@@ -1,9 +1,8 @@
 """The look every figure shares: palette, template, and how names and numbers from the data are written."""
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-import pandas as pd
 import plotly.graph_objects as go
 
 from hc_lens.units import Head
@@ -91,18 +90,6 @@ def outline_heads(drawn: go.Figure, heads: Iterable[Head], colour: str, **panel:
             line={"color": colour, "width": 2.5},
             **panel,
         )
-
-
-def require(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
-    """Check that a table has what a figure draws.
-
-    Raises:
-        ValueError: if a column is missing or there is no row, naming the figure, the column, and what the table has.
-    """
-    if missing := [name for name in columns if name not in table.columns]:
-        raise ValueError(f"{what} needs the columns {list(columns)}; {missing} missing from {[str(c) for c in table.columns]}")
-    if table.empty:
-        raise ValueError(f"{what} needs at least one row; the table is empty")
 
 
 def _pieces(name: str, width: int) -> list[str]:

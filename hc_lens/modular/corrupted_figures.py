@@ -8,12 +8,14 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, TEMPLATE, figure, require
+from hc_lens.figures.marks import interval_band
+from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, TEMPLATE, figure
 from hc_lens.modular.config import GENERALIZING
 from hc_lens.modular.corrupted import Stages
 from hc_lens.modular.curves import HIGH, LOW, RANDOM
 from hc_lens.modular.phases import PHASES
 from hc_lens.modular.spectrum import power_spectrum
+from hc_lens.tables import require_rows
 
 CURVES = {
     "test": ("test", PALETTE[0]),
@@ -36,7 +38,7 @@ def accuracies_over_time(history: pd.DataFrame, stages: Stages | None = None) ->
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(history, ("step", *CURVES), "accuracies_over_time")
+    require_rows(history, ("step", *CURVES), "the table of accuracies_over_time")
     drawn = figure(360)
     runs = [rows for _, rows in history.groupby("seed")] if "seed" in history else [history]
     for column, (name, colour) in CURVES.items():
@@ -71,7 +73,7 @@ def ipr_histogram(table: pd.DataFrame, threshold: float = GENERALIZING, bins: in
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, ("ipr",), "ipr_histogram")
+    require_rows(table, ("ipr",), "the table of ipr_histogram")
     runs = list(dict.fromkeys(table["run"])) if "run" in table else [""]
     drawn = make_subplots(1, len(runs), shared_yaxes=True, subplot_titles=[str(run) for run in runs], horizontal_spacing=0.03)
     for column, run in enumerate(runs, start=1):
@@ -102,7 +104,7 @@ def pruning_curves_figure(curves: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(curves, ("order", "share", *CURVES), "pruning_curves_figure")
+    require_rows(curves, ("order", "share", *CURVES), "the table of pruning_curves_figure")
     orders = [order for order in (LOW, HIGH, RANDOM) if order in set(curves["order"])]
     drawn = make_subplots(1, len(orders), shared_yaxes=True, subplot_titles=orders, horizontal_spacing=0.03)
     for place, order in enumerate(orders, start=1):
@@ -110,19 +112,7 @@ def pruning_curves_figure(curves: pd.DataFrame) -> go.Figure:
         for column, (name, colour) in CURVES.items():
             mean, low, high = (getattr(shares[column], statistic)() for statistic in ("mean", "min", "max"))
             x = list(mean.index)
-            drawn.add_scatter(
-                x=[*x, *reversed(x)],
-                y=[*high, *reversed(list(low))],
-                fill="toself",
-                fillcolor=colour,
-                opacity=0.18,
-                line={"width": 0},
-                mode="lines",
-                hoverinfo="skip",
-                showlegend=False,
-                row=1,
-                col=place,
-            )
+            drawn.add_scatter(**interval_band(x, low, high, colour), opacity=0.18, row=1, col=place)
             drawn.add_scatter(
                 x=x,
                 y=list(mean),
@@ -155,7 +145,7 @@ def phase_diagram(table: pd.DataFrame, x: str, y: str = "xi") -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, (x, y, "phase", "train", "test"), "phase_diagram")
+    require_rows(table, (x, y, "phase", "train", "test"), "the table of phase_diagram")
     cells = table.groupby([y, x]).agg(
         phase=("phase", lambda seeds: seeds.mode()[0]), test=("test", "mean"), train=("train", "mean")
     )
@@ -212,7 +202,7 @@ def norm_weight_against_ipr(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, ("ipr", "weight"), "norm_weight_against_ipr")
+    require_rows(table, ("ipr", "weight"), "the table of norm_weight_against_ipr")
     drawn = figure(360)
     drawn.add_scatter(
         x=list(table["ipr"]),

@@ -9,7 +9,9 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from hc_lens.figures.style import BAND, BLUES, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, figure, require, text
+from hc_lens.figures.marks import error_bars
+from hc_lens.figures.style import BAND, BLUES, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, figure, text
+from hc_lens.tables import require_rows
 
 _SHOWN = 80
 
@@ -23,21 +25,14 @@ def width_curves(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, ("task", "width", "seed", "accuracy"), "width_curves")
+    require_rows(table, ("task", "width", "seed", "accuracy"), "the table of width_curves")
     drawn = figure(400)
     for place, (task, rows) in enumerate(table.groupby("task", sort=False)):
         found = rows.groupby("width")["accuracy"].agg(["mean", "min", "max"]).sort_index()
         drawn.add_scatter(
             x=list(found.index),
             y=list(found["mean"]),
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": list(found["max"] - found["mean"]),
-                "arrayminus": list(found["mean"] - found["min"]),
-                "thickness": 1.2,
-                "width": 3,
-            },
+            error_y=error_bars(found["mean"], found["min"], found["max"], thickness=1.2, width=3),
             name=text(task),
             mode="lines+markers",
             line={"color": PALETTE[place % len(PALETTE)], "width": 2},
@@ -96,7 +91,7 @@ def phase_scatter(table: pd.DataFrame, least_ipr: float = 0.5) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, ("network", "psi_sum", "psi_w", "ipr"), "phase_scatter")
+    require_rows(table, ("network", "psi_sum", "psi_w", "ipr"), "the table of phase_scatter")
     networks = list(dict.fromkeys(table["network"]))
     drawn = make_subplots(
         1, len(networks), shared_yaxes=True, subplot_titles=[text(n) for n in networks], horizontal_spacing=0.03
@@ -142,7 +137,7 @@ def learnable_figure(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, ("polynomial", "p", "learnable", "test", "low", "high", "majority"), "learnable_figure")
+    require_rows(table, ("polynomial", "p", "learnable", "test", "low", "high", "majority"), "the table of learnable_figure")
     primes, texts = (list(dict.fromkeys(table[name])) for name in ("p", "polynomial"))
     titles = [f"p = {p}" for p in primes]
     drawn = make_subplots(1, len(primes), shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.04)
@@ -178,15 +173,7 @@ def _add_bars(drawn: go.Figure, rows: pd.DataFrame, colour: str, name: str, colu
         showlegend=column == 1,
         marker={"color": colour},
         width=0.6,
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": list((rows["high"] - rows["test"]).fillna(0)),
-            "arrayminus": list((rows["test"] - rows["low"]).fillna(0)),
-            "color": INK,
-            "thickness": 1.2,
-            "width": 4,
-        },
+        error_x=error_bars(rows["test"], rows["low"], rows["high"], INK, thickness=1.2, width=4),
         hovertemplate="%{y}: %{x:.1%}<extra></extra>",
         row=1,
         col=column,

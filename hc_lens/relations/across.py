@@ -16,6 +16,7 @@ from hc_lens.relations.config import LEAST
 from hc_lens.report.cells import TextTable, interval_text, text_table
 from hc_lens.report.findings import p_text
 from hc_lens.statistics import Interval, bootstrap_means, centred_ranks, cosine, monte_carlo_p, percentile_interval
+from hc_lens.tables import require_columns
 
 
 class Correlation(NamedTuple):
@@ -117,8 +118,7 @@ def ratio_over_relations(
 
 def _checked(table: pd.DataFrame, x: str, y: str, controls: Sequence[str]) -> dict[str, np.ndarray]:
     names = (x, y, *controls)
-    if missing := [name for name in names if name not in table.columns]:
-        raise ValueError(f"correlations: no column {missing[0]!r}; there are {[str(name) for name in table.columns]}")
+    require_columns(table, names, "the table of correlations")
     if len(table) < LEAST:
         raise ValueError(f"correlations need at least {LEAST} relations, got {len(table)}")
     if "relation" in table.columns and (twice := table["relation"].duplicated()).any():

@@ -5,6 +5,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from hc_lens.figures.marks import error_bars, interval_band
 from hc_lens.figures.style import (
     BAND,
     BLUES,
@@ -16,11 +17,11 @@ from hc_lens.figures.style import (
     TEMPLATE,
     figure,
     pitch,
-    require,
     text,
     wrapped,
 )
 from hc_lens.relations.facts import ACTIVE, INERT, NOT_RECALLED
+from hc_lens.tables import require_rows
 from hc_lens.units import Head, parse
 
 _SOURCES = {
@@ -48,7 +49,7 @@ def readability_scatter(table: pd.DataFrame, told: str = "") -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, ("relation", "readability", "generalization"), "readability_scatter")
+    require_rows(table, ("relation", "readability", "generalization"), "the table of readability_scatter")
     drawn = figure(480)
     for line in (drawn.add_hline, drawn.add_vline):
         line(0, line={"color": BAND, "width": 1.5, "dash": "dot"})
@@ -62,7 +63,9 @@ def readability_scatter(table: pd.DataFrame, told: str = "") -> go.Figure:
         drawn.add_scatter(
             x=list(rows["readability"]),
             y=list(rows["generalization"]),
-            error_y=_bars(rows, "generalization") if {"low", "high"} <= set(rows.columns) else None,
+            error_y=error_bars(rows["generalization"], rows["low"], rows["high"], INK, thickness=1.1, width=3)
+            if {"low", "high"} <= set(rows.columns)
+            else None,
             customdata=[text(name) for name in rows["relation"]],
             name=text(kind),
             showlegend="kind" in table,
@@ -89,7 +92,7 @@ def layer_profile(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, ("relation", "layer", "above", "chosen"), "layer_profile")
+    require_rows(table, ("relation", "layer", "above", "chosen"), "the table of layer_profile")
     weighted = table.assign(chosen=table["chosen"].astype(float), read=table["above"] * table["chosen"])
     chosen = weighted[weighted["chosen"] > 0]
     order = chosen.groupby("relation")["read"].sum().sort_values().index
@@ -141,8 +144,7 @@ def _add_quartiles(drawn: go.Figure, grid: pd.DataFrame) -> None:
     """Median and quartiles over relations, by layer, in the upper row."""
     layers = [int(str(layer)) for layer in grid.columns]
     low, middle, high = (list(grid.quantile(share)) for share in (0.25, 0.5, 0.75))
-    band = {"fill": "toself", "fillcolor": PALETTE[0], "opacity": 0.18, "line": {"width": 0}, "hoverinfo": "skip"}
-    drawn.add_scatter(x=[*layers, *layers[::-1]], y=[*high, *low[::-1]], mode="lines", showlegend=False, row=1, col=1, **band)
+    drawn.add_scatter(**interval_band(layers, low, high, PALETTE[0]), opacity=0.18, row=1, col=1)
     line = {"color": PALETTE[0], "width": 2}
     hover = "layer %{x}: median %{y:.2f}<extra></extra>"
     drawn.add_scatter(x=layers, y=middle, mode="lines", line=line, hovertemplate=hover, showlegend=False, row=1, col=1)
@@ -157,13 +159,13 @@ def correlation_dots(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(table, ("label", "r", "low", "high"), "correlation_dots")
+    require_rows(table, ("label", "r", "low", "high"), "the table of correlation_dots")
     labels = [wrapped(label, 44) for label in table["label"]]
     drawn = figure(96 + pitch(labels, 30) * len(labels))
     drawn.add_scatter(
         x=list(table["r"]),
         y=list(range(len(labels))),
-        error_x=_bars(table, "r"),
+        error_x=error_bars(table["r"], table["low"], table["high"], INK, thickness=1.1, width=3),
         mode="markers",
         marker={"color": PALETTE[0], "size": 9},
         customdata=table[["low", "high"]].to_numpy().tolist(),
@@ -186,7 +188,7 @@ def recovery_bars(shares: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(shares, ("k", "source", "share", "low", "high", "errors", "relations"), "recovery_bars")
+    require_rows(shares, ("k", "source", "share", "low", "high", "errors", "relations"), "the table of recovery_bars")
     drawn = figure(360)
     for source, (name, colour) in _SOURCES.items():
         rows = shares[shares["source"] == source]
@@ -196,7 +198,7 @@ def recovery_bars(shares: pd.DataFrame) -> go.Figure:
                 for k, errors, n in zip(rows["k"], rows["errors"], rows["relations"], strict=True)
             ],
             y=list(rows["share"]),
-            error_y=_bars(rows, "share"),
+            error_y=error_bars(rows["share"], rows["low"], rows["high"], INK, thickness=1.1, width=3),
             name=name,
             marker={"color": colour},
             hovertemplate=f"{name}, %{{x}}: %{{y:.1%}}<extra></extra>",
@@ -218,7 +220,7 @@ def margin_scatter(facts: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(facts, ("relation", "subject", "times", "right", "margin", "state"), "margin_scatter")
+    require_rows(facts, ("relation", "subject", "times", "right", "margin", "state"), "the table of margin_scatter")
     drawn = figure(440)
     drawn.add_vline(0, line={"color": BAND, "width": 1.5, "dash": "dot"})
     for state, (colour, symbol) in _STATES.items():
@@ -257,7 +259,7 @@ def unit_effects(effects: pd.DataFrame, title: str = "probe accuracy lost") -> g
     Raises:
         ValueError: if a column is missing, the table is empty, or a unit has no such name.
     """
-    require(effects, ("unit", "effect"), "unit_effects")
+    require_rows(effects, ("unit", "effect"), "the table of unit_effects")
     means = effects.groupby("unit", sort=False)["effect"].mean()
     units = {parse(str(name)): float(effect) for name, effect in means.items()}
     n_layers = 1 + max(unit.layer for unit in units)
@@ -290,16 +292,3 @@ def unit_effects(effects: pd.DataFrame, title: str = "probe accuracy lost") -> g
     drawn.update_xaxes(title_text="head", type="category", showgrid=False)
     drawn.update_yaxes(title_text="layer", dtick=1 if n_layers <= 16 else 5, showgrid=False)
     return drawn
-
-
-def _bars(rows: pd.DataFrame, column: str) -> dict[str, object]:
-    """Error bars from `low` to `high`; none where these are missing."""
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": list((rows["high"] - rows[column]).fillna(0)),
-        "arrayminus": list((rows[column] - rows["low"]).fillna(0)),
-        "color": INK,
-        "thickness": 1.1,
-        "width": 3,
-    }

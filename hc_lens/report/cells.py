@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from hc_lens.report.findings import MINUS
+from hc_lens.tables import require_columns
 
 _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,}\b")
 
@@ -109,8 +110,7 @@ def with_interval(
     Raises:
         ValueError: if one of the three columns is missing.
     """
-    if absent := [name for name in (column, low, high) if name not in frame.columns]:
-        raise ValueError(f"an interval of {column!r} needs the columns {absent}; there are {[str(c) for c in frame.columns]}")
+    require_columns(frame, (column, low, high), f"the table with intervals of {column!r}")
     factor, places = (100.0, 1) if percent else (1.0, 3)
     texts = [
         interval_text(*(factor * bound for bound in row), digits=places if digits is None else digits)

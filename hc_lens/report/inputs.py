@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from hc_lens.figures.effects import ADDITIVITY_COLUMNS
-from hc_lens.figures.style import require
+from hc_lens.tables import require_rows
 
 if TYPE_CHECKING:
     from hc_lens.analysis import Core, NullResult
@@ -111,7 +111,7 @@ class ReportInputs:
         for name, columns in _COLUMNS.items():
             table: pd.DataFrame | None = getattr(self, name)
             if table is not None:
-                require(table, columns, f"the report's {name} table")
+                require_rows(table, columns, f"the report's {name} table")
         if not self.by_sparsity:
             raise ValueError("the report's evaluation table holds the full model only; it needs at least one subnetwork")
 

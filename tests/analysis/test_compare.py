@@ -204,5 +204,5 @@ def test_bad_input_names_what_is_wrong():
         accuracy_difference(table, table[table["subnetwork"] == "full"])
     with pytest.raises(ValueError, match="the first evaluation has no column 'margin'"):
         accuracy_difference(table, table, column="margin")
-    with pytest.raises(ValueError, match="several rows for seed 0 on a: give those of one sparsity"):
+    with pytest.raises(ValueError, match="several rows for subnetwork seed 0, case a: give those of one sparsity"):
         accuracy_difference(pd.concat([table, table]), table)

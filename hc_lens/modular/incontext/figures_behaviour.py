@@ -7,8 +7,10 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, TEMPLATE, figure, require, text
+from hc_lens.figures.marks import error_bars
+from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, TEMPLATE, figure, text
 from hc_lens.modular.incontext.evaluation import PHASES, SETS
+from hc_lens.tables import require_rows
 
 _COLOURS = dict(zip(map(str, SETS), (INK, PALETTE[0], PALETTE[4], PALETTE[1]), strict=True))
 _DASHES = dict(zip(map(str, SETS), ("dot", "solid", "dot", "solid"), strict=True))
@@ -31,7 +33,7 @@ def shot_curves(evaluation: pd.DataFrame, *, chance: float, ceilings: pd.DataFra
     Raises:
         ValueError: if a column is missing or a table is empty.
     """
-    require(evaluation, ("tasks", "examples", "shot", "accuracy", "low", "high"), "shot_curves")
+    require_rows(evaluation, ("tasks", "examples", "shot", "accuracy", "low", "high"), "the table of shot_curves")
     drawn = figure(height=430)
     for of in SETS:
         rows = evaluation[(evaluation["tasks"] == of.tasks) & (evaluation["examples"] == of.examples)].sort_values("shot")
@@ -45,14 +47,7 @@ def shot_curves(evaluation: pd.DataFrame, *, chance: float, ceilings: pd.DataFra
             mode="lines+markers",
             line={"color": _COLOURS[name], "width": 2.2, "dash": _DASHES[name]},
             marker={"size": 5},
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": (rows["high"] - rows["accuracy"]).tolist(),
-                "arrayminus": (rows["accuracy"] - rows["low"]).tolist(),
-                "thickness": 1,
-                "width": 2,
-            },
+            error_y=error_bars(rows["accuracy"], rows["low"], rows["high"], thickness=1, width=2),
             hovertemplate=f"{name}<br>after %{{x}} examples: %{{y:.1%}}<extra></extra>",
         )
     if ceilings is not None:
@@ -65,7 +60,7 @@ def shot_curves(evaluation: pd.DataFrame, *, chance: float, ceilings: pd.DataFra
 
 
 def _add_ceilings(drawn: go.Figure, ceilings: pd.DataFrame) -> None:
-    require(ceilings, ("algorithm", "shot", "share"), "shot_curves")
+    require_rows(ceilings, ("algorithm", "shot", "share"), "the table of shot_curves")
     for (name, rows), dash in zip(ceilings.groupby("algorithm", sort=False), ("dash", "longdashdot"), strict=False):
         drawn.add_scatter(
             x=(rows["shot"] - 1).tolist(),
@@ -99,7 +94,7 @@ def training_curves(runs: dict[str, pd.DataFrame], *, chance: float, threshold: 
         horizontal_spacing=0.08,
     )
     for place, (run, table) in enumerate(runs.items()):
-        require(table, ("step", "set", "accuracy"), f"training_curves, run {run!r}")
+        require_rows(table, ("step", "set", "accuracy"), f"the table of training_curves, run {run!r}")
         row, column = place // columns + 1, place % columns + 1
         for name, colour in _COLOURS.items():
             rows = table[table["set"] == name].sort_values("step")
@@ -138,7 +133,7 @@ def phase_map(phases: pd.DataFrame, *, rows: str, rows_title: str) -> go.Figure:
     Raises:
         ValueError: if a column is missing, the table is empty, or a phase is unknown.
     """
-    require(phases, ("n_tasks", rows, "phase", "accuracies"), "phase_map")
+    require_rows(phases, ("n_tasks", rows, "phase", "accuracies"), "the table of phase_map")
     if unknown := sorted(set(phases["phase"]) - set(PHASES)):
         raise ValueError(f"phase_map: there is no phase {unknown[0]!r}; the phases are {list(PHASES)}")
     grid = phases.pivot(index=rows, columns="n_tasks", values="phase").sort_index()
@@ -182,7 +177,7 @@ def agreement_by_shot(agreement: pd.DataFrame, *, chance: float) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(agreement, ("shot", "queries", "share", "agreement"), "agreement_by_shot")
+    require_rows(agreement, ("shot", "queries", "share", "agreement"), "the table of agreement_by_shot")
     titles = ("agreement, among these queries", "share of queries")
     drawn = make_subplots(rows=2, cols=1, shared_xaxes=True, subplot_titles=titles, row_heights=[0.62, 0.38])
     for queries, (colour, name) in _QUERIES.items():
@@ -219,7 +214,7 @@ def query_map(grid: pd.DataFrame, *, contexts: Sequence[int]) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require(grid, ("examples", "x", "y", "correct", "ratio", "shown"), "query_map")
+    require_rows(grid, ("examples", "x", "y", "correct", "ratio", "shown"), "the table of query_map")
     kinds = ("neither", "ratio matching only", "the model only", "both")
     colours = (FAINT, BAND, PALETTE[1], PALETTE[0])
     titles = [f"{n} example{'s' * (n != 1)}" for n in contexts]
