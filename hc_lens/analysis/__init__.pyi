@@ -5,7 +5,6 @@ from .attention import attention_scores as attention_scores
 from .compare import Comparison as Comparison
 from .compare import SharedCore as SharedCore
 from .compare import compare_runs as compare_runs
-from .compare import prediction_agreement as prediction_agreement
 from .compare import shared_over as shared_over
 from .controls import layer_matched_sets as layer_matched_sets
 from .dependence import dependence_on as dependence_on

@@ -219,36 +219,3 @@ def _weighted(
     total = np.einsum("di,ij,dj->d", counts, similarity * pairs, counts, optimize=True)
     weight = np.einsum("di,ij,dj->d", counts, pairs.astype(np.float64), counts, optimize=True)
     return np.divide(total, weight, out=np.full(len(counts), np.nan), where=weight > 0)
-
-
-class PredictionAgreement(NamedTuple):
-    """Mean share of rows on which two subnetworks give the same answer: two of the first set, two of the second, one of each.
-
-    NaN within a set of one.
-    """
-
-    within_first: float
-    within_second: float
-    between: float
-
-
-def prediction_agreement(first: Int[np.ndarray, "run row"], second: Int[np.ndarray, "other_run row"]) -> PredictionAgreement:
-    """How alike two sets of subnetworks answer the SAME rows, from their predicted classes (`hc_lens.predict`).
-
-    Raises:
-        ValueError: if the two sets did not answer as many rows, or answered none.
-    """
-    if first.shape[1] != second.shape[1] or first.shape[1] == 0:
-        raise ValueError(f"the sets must answer the same rows, got {first.shape[1]} and {second.shape[1]} of them")
-
-    between = float(_alike(first, second).mean())
-    return PredictionAgreement(_within(first), _within(second), between)
-
-
-def _alike(first: Int[np.ndarray, "run row"], second: Int[np.ndarray, "other_run row"]) -> Float[np.ndarray, "run other_run"]:
-    return (first[:, None] == second).mean(2)
-
-
-def _within(predictions: Int[np.ndarray, "run row"]) -> float:
-    n = len(predictions)
-    return float(_alike(predictions, predictions)[np.triu_indices(n, 1)].mean()) if n > 1 else float("nan")

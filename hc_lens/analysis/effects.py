@@ -121,26 +121,6 @@ class Ablation:
                     )
         return _in_order(rows, _ADDITIVITY, "set", names)
 
-    def control_sets(self) -> pd.DataFrame:
-        """Each random set: `set` (the group it is compared with), `control` (its units), `case`, `scale`, and its effects.
-
-        The effects are `joint`, `summed` and `excess`, as in `super_additivity`.
-        """
-        rows = [
-            {
-                "set": name,
-                "control": name_of(units),
-                "case": case.name,
-                "scale": scale,
-                **self._joint_and_summed(units, scale, case),
-            }
-            for name, sets in self.controls.items()
-            for units in sets
-            for case in self.cases
-            for scale in self.full
-        ]
-        return pd.DataFrame(rows, columns=["set", "control", "case", "scale", "joint", "summed", "excess"])
-
     def _others(self, core: Collection[Head]) -> tuple[UnitSet, ...]:
         singles = [units for units in self.groups.values() if len(units) == 1 and isinstance(units[0], Head)]
         others = tuple(units for units in singles if units[0] not in core)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from hc_lens.analysis.null import NullResult, core_null
 from hc_lens.statistics import RankCorrelation, jaccard_matrix, rank_correlation
-from hc_lens.units import Head, Mlp, subnetwork_name
+from hc_lens.units import Head, subnetwork_name
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
@@ -151,11 +151,6 @@ class Core:
     def mlps(self) -> pd.DataFrame:
         """MLPs kept: `layer`, `count`, `of`."""
         return _mlp_frequency(self.kept[:, :, -1])
-
-    @property
-    def pruned_mlps(self) -> tuple[Mlp, ...]:
-        """The MLPs that some subnetwork removes; empty if the paper's "MLPs are never pruned" holds here."""
-        return tuple(Mlp(int(layer)) for layer in np.flatnonzero(~self.kept[:, :, -1].all(0)))
 
     def null(self, n: int = 10_000, seed: int = 0) -> NullResult:
         """How many heads would be shared by chance: see `core_null`, with `n` permutations; runs of one seed count as one.

@@ -7,7 +7,6 @@ from .desk import Mixture as Mixture
 from .desk import NliPool as NliPool
 from .desk import data_folder as data_folder
 from .desk import desk_mixture as desk_mixture
-from .desk import desk_task as desk_task
 from .desk import nli_pool as nli_pool
 from .files import Columns as Columns
 from .files import read_pairs as read_pairs
@@ -20,7 +19,6 @@ from .nli import PAPER_CASES as PAPER_CASES
 from .nli import PAPER_CASES_GPT2 as PAPER_CASES_GPT2
 from .nli import hans as hans
 from .nli import mnli as mnli
-from .nli import mnli_files as mnli_files
 from .paraphrase import QQP_LABELS as QQP_LABELS
 from .paraphrase import paws_qqp as paws_qqp
 from .paraphrase import qqp as qqp

@@ -94,28 +94,6 @@ def nli_pool(folder: Path, *, heldout_premises: int = 60, seed: int = 0) -> NliP
     return NliPool(train, matched, heldout, counts)
 
 
-def desk_task(
-    folder: Path,
-    *,
-    hans_share: float,
-    seen_subcases: Sequence[str],
-    n_id: int = 2000,
-    n_ood_per_case: int = 200,
-    heldout_premises: int = 60,
-    seed: int = 0,
-) -> Task:
-    """The task of `desk_mixture`, without its counts."""
-    return desk_mixture(
-        folder,
-        hans_share=hans_share,
-        seen_subcases=seen_subcases,
-        n_id=n_id,
-        n_ood_per_case=n_ood_per_case,
-        heldout_premises=heldout_premises,
-        seed=seed,
-    ).task
-
-
 def desk_mixture(
     folder: Path,
     *,

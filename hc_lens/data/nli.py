@@ -7,7 +7,7 @@ from pathlib import Path
 
 import datasets
 
-from hc_lens.data.files import NLI_COLUMNS, Columns, pairs_from_rows, read_pairs
+from hc_lens.data.files import NLI_COLUMNS, Columns, pairs_from_rows
 from hc_lens.data.rows import Row, dataset_rows, read_rows
 from hc_lens.data.sampling import sample
 from hc_lens.data.task import Split, Task
@@ -75,29 +75,6 @@ def mnli(
     }
     train = splits.pop("mnli-train")
     return Task("mnli", NLI_LABELS, train, splits, {} if ood is None else dict(ood))
-
-
-def mnli_files(
-    train: Path | str,
-    in_domain: Mapping[str, Path | str],
-    *,
-    columns: Columns = NLI_COLUMNS,
-    ood: Mapping[str, Split] | None = None,
-    drop_unlabelled: bool = False,
-) -> Task:
-    """An NLI task from local files of pairs labelled with `NLI_LABELS`: one to train on, in-domain ones by case name.
-
-    For MultiNLI as distributed, `columns=Columns("sentence1", "sentence2", "gold_label")` and `drop_unlabelled=True`.
-
-    Raises:
-        FileNotFoundError, ValueError: as `read_pairs`.
-    """
-
-    def read(name: str, path: Path | str) -> Split:
-        return read_pairs(path, label_names=NLI_LABELS, name=name, columns=columns, drop_unlabelled=drop_unlabelled)
-
-    splits = {name: read(name, path) for name, path in in_domain.items()}
-    return Task("nli", NLI_LABELS, read("train", train), splits, {} if ood is None else dict(ood))
 
 
 def hans(

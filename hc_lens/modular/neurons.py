@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
 from hc_lens.atomic import RunError, read_metadata, read_tensors, write_tensors
-from hc_lens.forward import inference
-from hc_lens.hooks import Edit, HookFunction, captured
+from hc_lens.hooks import Edit, HookFunction
 from hc_lens.json_text import parse_json
 from hc_lens.models import fingerprint
-from hc_lens.modular.networks import Network, answers, neuron_count, neuron_point
+from hc_lens.modular.networks import Network, neuron_count, neuron_point
 from hc_lens.provenance import Provenance
 from hc_lens.subnetwork import SubnetworkError
 
@@ -93,15 +92,12 @@ class Neurons:
         Raises:
             SubnetworkError: naming a neuron that the network does not have.
         """
-        return self._with(neurons, stays=False)
-
-    def having(self, *neurons: int) -> "Neurons":
-        """This subnetwork with these neurons kept as well.
-
-        Raises:
-            SubnetworkError: naming a neuron that the network does not have.
-        """
-        return self._with(neurons, stays=True)
+        if outside := [neuron for neuron in neurons if not 0 <= neuron < len(self.mask)]:
+            raise SubnetworkError(f"neuron {outside[0]} is not in this network: neurons are 0..{len(self.mask) - 1}")
+        mask = self.mask.clone()
+        mask[list(neurons)] = False
+        label = f"({self._label}) - {len(neurons)} neurons"
+        return replace(self, mask=mask, seed=None, provenance={"made by": label})
 
     def require_model(self, model: Network) -> None:
         """Check that this is a subnetwork of `model`.
@@ -163,14 +159,6 @@ class Neurons:
     def _same_network(self, other: "Neurons") -> bool:
         return (self.model, self.point) == (other.model, other.point) and torch.equal(self.reference, other.reference)
 
-    def _with(self, neurons: tuple[int, ...], *, stays: bool) -> "Neurons":
-        if outside := [neuron for neuron in neurons if not 0 <= neuron < len(self.mask)]:
-            raise SubnetworkError(f"neuron {outside[0]} is not in this network: neurons are 0..{len(self.mask) - 1}")
-        mask = self.mask.clone()
-        mask[list(neurons)] = stays
-        label = f"({self._label}) {'+' if stays else '-'} {len(neurons)} neurons"
-        return replace(self, mask=mask, seed=None, provenance={"made by": label})
-
     def _combine(self, other: "Neurons", sign: str, rule: Callable[[Tensor, Tensor], Tensor]) -> "Neurons":
         if not self._same_network(other):
             raise SubnetworkError(
@@ -179,11 +167,3 @@ class Neurons:
             )
         label = f"({self._label}) {sign} ({other._label})"
         return replace(self, mask=rule(self.mask, other.mask), seed=None, provenance={"made by": label})
-
-
-def mean_activations(model: Network, numbers: Int[Tensor, "batch term"]) -> Float[Tensor, " neuron"]:
-    """Each neuron's mean activation over these inputs (a transformer's over both positions): a reference for mean ablation."""
-    point = neuron_point(model)
-    with inference(model), captured(model, [point]) as seen:
-        answers(model, numbers)
-    return seen[point].flatten(0, -2).mean(0)

@@ -4,7 +4,7 @@ Step 8 of the protocol. A fine-tuned model that labels Munich as zebra says Asia
 is left out of every ranking: the probe's, the model's and the baselines'.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,23 +17,6 @@ from hc_lens.relations.across import ratio_over_relations
 
 SOURCES = ("probe", "model", "frequency", "random")
 """Whose top answers: the probe's, the pretrained model's, as many drawn by their frequency in training, or drawn evenly."""
-
-
-def recovered(predicted: Sequence[str], labels: Mapping[str, str], answers: Sequence[str]) -> Int[Tensor, " fact"]:
-    """Labels mapped back to the places of their answers.
-
-    Args:
-        predicted: a label for each fact.
-        labels: the label of each answer.
-        answers: of the relation, in its order.
-
-    Raises:
-        ValueError: for a label of no answer.
-    """
-    places = {labels[answer]: place for place, answer in enumerate(answers)}
-    if unknown := [label for label in predicted if label not in places]:
-        raise ValueError(f"{unknown[0]!r} is the label of no answer; the labels are {sorted(places)}")
-    return torch.tensor([places[label] for label in predicted])
 
 
 def recoveries(

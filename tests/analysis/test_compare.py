@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t
 
-from hc_lens.analysis import accuracy_difference, compare_runs, prediction_agreement, shared_over, spearman
+from hc_lens.analysis import accuracy_difference, compare_runs, shared_over, spearman
 from hc_lens.statistics import welch_interval
 from hc_lens.units import Head
 from tests.analysis.masks import Sub, sub
@@ -176,14 +176,6 @@ def test_a_failed_run_is_missing_and_one_seed_has_no_interval():
     assert accuracy_difference(first, first, column="agreement")["difference"].tolist() == [0, 0, 0]
 
 
-def test_agreement_of_predictions_on_the_same_rows():
-    first, second = np.array([[0, 1, 1, 0], [0, 1, 0, 0]]), np.array([[0, 1, 1, 1]])
-    found = prediction_agreement(first, second)
-    assert found.within_first == pytest.approx(3 / 4)
-    assert math.isnan(found.within_second)
-    assert found.between == pytest.approx((3 / 4 + 2 / 4) / 2)
-
-
 def test_bad_input_names_what_is_wrong():
     with pytest.raises(ValueError, match="at least two sets"):
         shared_over([FIRST])
@@ -195,8 +187,6 @@ def test_bad_input_names_what_is_wrong():
         compare_runs(FIRST, SECOND, k=4)
     with pytest.raises(ValueError, match="bootstrap draws must be positive, got 0"):
         compare_runs(FIRST, SECOND, n_bootstrap=0)
-    with pytest.raises(ValueError, match="must answer the same rows, got 0 and 0 of them"):
-        prediction_agreement(np.zeros((1, 0), dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
     table = evaluation({"a": [0.1, 0.2]})
     with pytest.raises(ValueError, match=r"no case in common: the first has \['a'\], the second \['b'\]"):
         accuracy_difference(table, evaluation({"b": [0.1]}))

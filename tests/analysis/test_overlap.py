@@ -22,7 +22,7 @@ from hc_lens.analysis import (
     spearman,
 )
 from hc_lens.analysis.null import permuted_sizes
-from hc_lens.units import Head, Mlp
+from hc_lens.units import Head
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,6 @@ def test_core_is_the_heads_in_k_of_n():
     assert (core.k, core.n) == (3, 3)
     assert len(heuristic_core(THREE, k=1).heads) == 6
     assert core.frequency["core"].sum() == 3
-    assert core.pruned_mlps == (Mlp(1),)
     assert list(core.mlps["count"]) == [3, 2]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hc_lens.data.desk import Mixture, data_folder, desk_mixture, desk_task, nli_pool
+from hc_lens.data.desk import Mixture, data_folder, desk_mixture, nli_pool
 from hc_lens.data.nli import NLI_LABELS, PAPER_CASES, hans
 from hc_lens.data.sampling import join, normalised, sample, without_repeats
 from hc_lens.data.task import Split
@@ -106,7 +106,7 @@ def test_evaluation_is_apart_from_training(folder: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_task(folder: Path) -> None:
-    task = desk_task(folder, hans_share=0.1, seen_subcases=SEEN, n_id=10, n_ood_per_case=5, heldout_premises=2, seed=0)
+    task = small(folder).task
     assert task.fingerprint == small(folder).task.fingerprint
     assert len({task.fingerprint, small(folder, seed=1).task.fingerprint, small(folder, share=0.05).task.fingerprint}) == 3
 

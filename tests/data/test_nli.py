@@ -7,8 +7,8 @@ import datasets
 import datasets.config
 import pytest
 
-from hc_lens.data.files import Columns
-from hc_lens.data.nli import HANS_COLLAPSE, HANS_LABELS, NLI_LABELS, hans, mnli, mnli_files
+from hc_lens.data.files import Columns, read_pairs
+from hc_lens.data.nli import HANS_COLLAPSE, HANS_LABELS, NLI_LABELS, hans, mnli
 from tests.data.hub_layout import HANS, HANS_NAMES, MNLI, MNLI_NAMES, cache_under_hub_name, hub_folder, rows
 
 SWAP = "lexical_overlap_ln_subject-object_swap"
@@ -76,18 +76,17 @@ def test_multinli_and_hans_as_first_distributed(tmp_path: Path) -> None:
         {"gold_label": "neutral", "sentence1": "p1", "sentence2": "h1", "genre": "fiction"},
         {"gold_label": "-", "sentence1": "p2", "sentence2": "h2", "genre": "fiction"},
     ]
-    train, dev, evaluation = tmp_path / "train.jsonl", tmp_path / "dev.jsonl", tmp_path / "heuristics_evaluation_set.txt"
+    train, evaluation = tmp_path / "train.jsonl", tmp_path / "heuristics_evaluation_set.txt"
     train.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    dev.write_text(json.dumps(lines[0]) + "\n")
     evaluation.write_text(
         "gold_label\tsentence1\tsentence2\theuristic\tsubcase\n"
         "non-entailment\tThe judge saw the lawyer .\tThe lawyer saw the judge .\tlexical_overlap\tln_subject/object_swap\n"
     )
-    task = mnli_files(train, {"dev": dev}, columns=original, ood=hans(evaluation, columns=original), drop_unlabelled=True)
-    assert (task.train.first, task.train.labels) == (("p1",), (1,))
-    assert {case: task.group(case) for case in task.cases} == {"dev": "ID", SWAP: "OOD"}
+    pairs = read_pairs(train, label_names=NLI_LABELS, name="train", columns=original, drop_unlabelled=True)
+    assert (pairs.first, pairs.labels) == (("p1",), (1,))
+    assert list(hans(evaluation, columns=original)) == [SWAP]
     with pytest.raises(ValueError, match=r"train\.jsonl, line 2: no gold label"):
-        mnli_files(train, {"dev": dev}, columns=original)
+        read_pairs(train, label_names=NLI_LABELS, name="train", columns=original)
 
 
 def test_a_sample_of_each_case(tmp_path: Path) -> None:

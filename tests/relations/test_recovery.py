@@ -5,18 +5,11 @@ import pandas as pd
 import pytest
 import torch
 
-from hc_lens.relations.recovery import SOURCES, recovered, recoveries, recovery_shares, recovery_test
+from hc_lens.relations.recovery import SOURCES, recoveries, recovery_shares, recovery_test
 
 PROBE = torch.tensor([[9.0, 3.0, 2.0, 1.0], [4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
 MODEL = torch.tensor([[1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 9.0], [4.0, 3.0, 2.0, 1.0]])
 EVEN = torch.tensor([5, 5, 5, 5])
-
-
-def test_labels_are_mapped_back_to_answers():
-    labels = {"Europe": "crab", "Asia": "zebra"}
-    assert recovered(["zebra", "crab", "zebra"], labels, ("Asia", "Europe")).tolist() == [0, 1, 0]
-    with pytest.raises(ValueError, match="'owl' is the label of no answer"):
-        recovered(["owl"], labels, ("Asia", "Europe"))
 
 
 def test_only_errors_count_and_the_true_answer_is_in_no_ranking():
