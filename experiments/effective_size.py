@@ -10,11 +10,10 @@ Run: `python -m experiments.effective_size --preset desk`; the same command resu
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pandas as pd
 
-from experiments.shared.base import trained
+from experiments.shared.base import opened_finetuned, trained
 from experiments.shared.command import Places, published_folder, run_experiment, versions
 from experiments.shared.settings import Preset, Setting, embedded, nli_desk, nli_paper, smoke
 from hc_lens import figures
@@ -22,16 +21,20 @@ from hc_lens.analysis.effective_size import effective_size
 from hc_lens.analysis.grid_agreement import grid_agreement
 from hc_lens.analysis.published import published_grid, published_training
 from hc_lens.data.sampling import limited
+from hc_lens.precision import Precision
 from hc_lens.pruning import PruneConfig
+from hc_lens.questions import EffectiveSize
+from hc_lens.questions.grid import Grid
+from hc_lens.questions.question import Answer
 from hc_lens.report import Article, Section, text_table, with_interval
-from hc_lens.stages import Measuring
-from hc_lens.sweep import chosen_checkpoints, over_checkpoints, path_checkpoints_into, prune_checkpoints_into
+from hc_lens.sample import Sample
 
 QUESTION = (
     "How small can a subnetwork be and still be within three points of the full model, in-domain and out of domain, and how "
     "does that size change over fine-tuning?"
 )
 TOLERANCE = 0.03
+SIZE = EffectiveSize(TOLERANCE)
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class Part:
     sparsities: tuple[float, ...]
     seeds: tuple[int, ...]
     rows: tuple[int, int]
-    measuring: Measuring
+    means_rows: int
+    precision: Precision
     path: PruneConfig | None
     every_sparsity: bool
 
@@ -56,9 +60,8 @@ def parts(preset: Preset) -> list[Part]:
     """What is run at each scale. Step 0 has no size: an untrained head is matched by anything."""
     seeds = (42, 43, 44)
     if preset == "smoke":
-        quick = Measuring(means_rows=500)
         setting = smoke()
-        return [Part(setting, (50, 150), (0.3, 0.6), (42, 43), (20, 20), quick, rising(setting, 0.6, 40), True)]
+        return [Part(setting, (50, 150), (0.3, 0.6), (42, 43), (20, 20), 500, "fp32", rising(setting, 0.6, 40), True)]
     if preset == "desk":
         tenths = tuple(round(0.1 * i, 1) for i in range(1, 10))
         mini = nli_desk()
@@ -67,13 +70,11 @@ def parts(preset: Preset) -> list[Part]:
         small = embedded()
         few, both = (0.2, 0.4, 0.6, 0.8), rising(small, 0.8, 400)
         return [
-            Part(mini, steps, tenths, seeds, (400, 20), Measuring(4_000, None, "auto"), quick, False),
-            Part(small, small_steps, few, seeds, (500, 100), Measuring(2_000, None, "auto"), both, True),
+            Part(mini, steps, tenths, seeds, (400, 20), 4_000, "auto", quick, False),
+            Part(small, small_steps, few, seeds, (500, 100), 2_000, "auto", both, True),
         ]
     published = tuple(round(0.05 * i, 2) for i in range(5, 15))
-    return [
-        Part(nli_paper(), tuple(range(500, 54_501, 6_000)), published, seeds, (10_000, 1_000), Measuring(100_000), None, True)
-    ]
+    return [Part(nli_paper(), tuple(range(500, 54_501, 6_000)), published, seeds, (10_000, 1_000), 100_000, "fp32", None, True)]
 
 
 def rising(setting: Setting, top: float, steps: int, batch_size: int | None = None) -> PruneConfig:
@@ -104,24 +105,18 @@ class Grids:
 def prune_all(part: Part, places: Places) -> Grids:
     """Prune and evaluate every checkpoint of a part, each way that it asks for."""
     base = trained(part.setting, places)
-    task = limited(base.task, 0, in_domain=part.rows[0], ood=part.rows[1])
-    chosen = chosen_checkpoints(base.finetuned, part.steps)
-    out = places.own / part.setting.name
-    path = grid = None
+    run = opened_finetuned(base, limited(base.task, 0, in_domain=part.rows[0], ood=part.rows[1]))
+    configs = tuple(map(part.setting.prune, part.sparsities))
+    separate = Grid(
+        configs, part.seeds, part.steps, means_rows=part.means_rows, directory=places.own / part.setting.name, pool=places.pool
+    )
+    sample, path, grid = Sample(precision=part.precision), None, None
     if part.path is not None:
-        found = path_checkpoints_into(out, task, chosen, part.path, part.sparsities, part.seeds, part.measuring, places.pool)
-        path = over_checkpoints(found)
+        along = tuple(replace(part.path, sparsity=sparsity) for sparsity in part.sparsities)
+        path = replace(separate, configs=along, path=True).evaluated(run, sample)
     if part.every_sparsity:
-        configs = [part.setting.prune(s) for s in part.sparsities]
-        runs = prune_checkpoints_into(out, task, chosen, configs, part.seeds, part.measuring, places.pool)
-        grid = over_checkpoints(runs)
+        grid = separate.evaluated(run, sample)
     return Grids(path, grid)
-
-
-def sizes(grid: pd.DataFrame) -> pd.DataFrame:
-    """Effective sizes under both semantics."""
-    both = [effective_size(grid, semantics=semantics, tolerance=TOLERANCE) for semantics in ("as_coded", "as_written")]
-    return pd.concat(both, ignore_index=True)
 
 
 def told(table: pd.DataFrame, name: str) -> str:
@@ -138,24 +133,12 @@ def told(table: pd.DataFrame, name: str) -> str:
     return f"{name}: the effective size is {', '.join(parts)}."
 
 
-def size_section(table: pd.DataFrame, anchor: str, heading: str, how: str) -> Section:
-    """The curves as coded, and the sizes under both semantics."""
-    coded = table[table["semantics"] == "as_coded"]
-    shown = with_interval(table, "size", digits=1)[["semantics", "set", "step", "size [95 %]", "n", "full", "bound", "floor"]]
-    caption = (
-        f"{how} Size: share of heads and MLPs kept by the smallest subnetwork above the full model's accuracy minus "
-        f"{100 * TOLERANCE:.0f} points (the paper's code's rule: one-sided, per seed, then averaged); the band is a 95 % "
-        "interval over seeds. The table has the rule as the paper's text states it, too. At a floor even a subnetwork that is "
-        "always wrong would do."
-    )
-    title = "Effective size (%)"
-    return Section(
-        anchor,
-        heading,
-        caption,
-        figures.effective_size_curves(coded),
-        folded=[text_table(shown, title, labels=3, percent=["full"])],
-    )
+def size_sections(answer: Answer, name: str, heading: str) -> list[Section]:
+    """The question's own sections, under a name and a heading that others on the page do not have."""
+    return [
+        replace(section, anchor=f"{section.anchor}-{name}", heading=f"{section.heading}: {heading}")
+        for section in answer.sections
+    ]
 
 
 def agreement_section(grids: Grids) -> tuple[Section, str]:
@@ -190,24 +173,13 @@ def agreement_section(grids: Grids) -> tuple[Section, str]:
     ), sentence
 
 
-def published_section() -> Section | None:
-    """The paper's own curves from its released accuracies, where they are at hand."""
+def published() -> list[Section]:
+    """The paper's own curves from its released accuracies, where they are at hand; a failed run counts as unfaithful."""
     if (reference := published_folder()) is None:
-        return None
-    return size_section(
-        published_sizes(reference),
-        "published",
-        "The published curves, recomputed from the released accuracies",
-        "BERT on MNLI and HANS, three seeds, a failed run counting as unfaithful, as its authors' script had it.",
-    )
-
-
-def published_sizes(reference: Path) -> pd.DataFrame:
-    """Effective sizes of the paper's released grid, under both semantics."""
+        return []
     full = published_training(reference / "mnli-acc_over_ft.json")
     grid = published_grid(reference / "mnli-sparsity-grid-acc.json", failures="failed")
-    both = [effective_size(grid, full, semantics=s, tolerance=TOLERANCE) for s in ("as_coded", "as_written")]
-    return pd.concat(both, ignore_index=True)
+    return size_sections(SIZE.of_grid(grid, full), "published", "BERT on MNLI and HANS, from the released accuracies")
 
 
 def article(done: Sequence[tuple[Part, Grids]], preset: Preset) -> Article:
@@ -215,18 +187,16 @@ def article(done: Sequence[tuple[Part, Grids]], preset: Preset) -> Article:
     sections: list[Section] = []
     answers: list[str] = []
     for part, grids in done:
-        table = sizes(grids.best)
-        way = "Pruned anew for every sparsity." if grids.grid is not None else "One rising-target run per seed and checkpoint."
-        sections.append(
-            size_section(table, f"sizes-{len(sections)}", f"Effective size over fine-tuning: {part.setting.name}", way)
-        )
-        answers.append(told(table, part.setting.name))
+        answer = SIZE.of_grid(grids.best)
+        way = "pruned anew for every sparsity" if grids.grid is not None else "one rising-target run per seed and checkpoint"
+        sections += size_sections(answer, part.setting.name, f"{part.setting.name}, {way}")
+        answers.append(told(answer["effective_size"], part.setting.name))
         if grids.grid is not None and grids.path is not None:
             section, sentence = agreement_section(grids)
             sections.append(section)
             answers.append(sentence)
-    if preset != "smoke" and (published := published_section()):
-        sections.append(published)
+    if preset != "smoke":
+        sections += published()
     notes = [note for part, _ in done for note in part.setting.notes]
     return Article(
         title="Effective size over fine-tuning",

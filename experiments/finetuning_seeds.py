@@ -17,8 +17,9 @@ from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.settings import Preset, Setting, embedded, nli_paper, smoke
 from hc_lens import figures
 from hc_lens.analysis import SharedCore, head_frequency, shared_over
-from hc_lens.report import Article, Section, p_text, text_table
-from hc_lens.stages import evaluation_of
+from hc_lens.prose import p_text
+from hc_lens.pruning import evaluation_of
+from hc_lens.report import Article, Section, text_table
 
 QUESTION = "Is the heuristic core the same over fine-tuning seeds of one pretrained model?"
 

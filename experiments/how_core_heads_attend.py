@@ -15,11 +15,11 @@ import pandas as pd
 from experiments.shared.base import SMOKE_SEEDS, SMOKE_SPARSITIES, Base, pruned_base
 from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.settings import Preset, nli_desk, nli_paper, smoke
-from hc_lens import figures
-from hc_lens.analysis import attention_pattern, layer_matched_sets
+from hc_lens.analysis import layer_matched_sets
 from hc_lens.data.task import Task
+from hc_lens.questions import Attention, AttentionMap
 from hc_lens.report import Article, Section, text_table, with_interval
-from hc_lens.stages import attention_into
+from hc_lens.sample import Sample
 from hc_lens.statistics import monte_carlo_p
 from hc_lens.units import Head
 
@@ -86,49 +86,29 @@ def told(compared: pd.DataFrame, profiles: pd.DataFrame, core: Sequence[Head]) -
 def experiment(preset: Preset, places: Places) -> Article:
     """Everything up to the report."""
     base, rows = base_of(preset, places)
-    model, task, core = base.trained.model, base.trained.task, base.core.heads
-    tables = attention_into(base.pruned[0], model, task, max_rows=rows)
-    compared = against_others(tables.groups, core)
-    mine = tables.groups[[Head(a, b) in core for a, b in zip(tables.groups["layer"], tables.groups["head"], strict=True)]]
-    first, second = longest_pair(task)
-    profiles = with_interval(tables.profiles, "score", percent=True)
-    sections = [
-        Section(
-            "scores",
-            "What the core heads attend to, in-domain and out of domain",
-            "Share of a word's attention that goes to its targets, mean over words that have one; whiskers: 95 % intervals "
-            "over pairs. Bar: even attention. Hollow: pairs with another row's second sentence.",
-            figures.attention_dots(mine, core),
-            shown=[
-                text_table(
-                    with_interval(compared, "other heads", low="others_low", high="others_high", percent=True),
-                    "Core heads against random sets of as many other heads of their layers",
-                    labels=2,
-                    percent=["core", "even"],
-                )
-            ],
-            folded=[text_table(with_interval(mine, "score", percent=True), "Every core head", labels=4)],
-        ),
-        Section(
-            "profiles",
-            "What every head mostly attends to",
-            "A relation names a head if its score is at least 25 % and its interval lies above twice the baseline; else mixed. "
-            "Outlined: the core.",
-            figures.head_profiles(tables.profiles, core),
-            folded=[text_table(profiles, "Every head", labels=2, percent=["baseline", "runner_up_score"])],
-        ),
-        Section(
-            "map",
-            "One out-of-domain pair, token by token",
-            "Choose a core head above. Queries downwards, keys to the right; outlined: the same word in the two sentences.",
-            figures.attention_map(attention_pattern(model, first, second, core)),
-        ),
-    ]
+    run, core = base.opened(), base.core.heads
+    names = tuple(map(str, core))
+    scores = run.ask(Attention(names), Sample(rows))
+    pair = run.ask(AttentionMap(names, longest_pair(run.task)))
+    compared = against_others(scores["attention_groups"], core)
+    against = Section(
+        "others",
+        "Core heads against random sets of as many other heads of their layers",
+        "Mean score of the core heads in each relation, and of 2,000 layer-matched sets without them (95 %).",
+        shown=[
+            text_table(
+                with_interval(compared, "other heads", low="others_low", high="others_high", percent=True),
+                "Share of attention",
+                labels=2,
+                percent=["core", "even"],
+            )
+        ],
+    )
     return Article(
         title="How core heads attend",
         question=QUESTION,
-        answer=told(compared, tables.profiles, core),
-        sections=sections,
+        answer=told(compared, scores["profiles"], core),
+        sections=[against, *scores.sections, *pair.sections],
         notes=base.trained.setting.notes,
         provenance=versions(),
         config={"rows of each case": rows, "core": [str(head) for head in core], "k": base.core.k, "n": base.core.n},

@@ -19,8 +19,8 @@ from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.settings import Preset, Setting, embedded, smoke
 from hc_lens.analysis import onset
 from hc_lens.figures import PALETTE, TEMPLATE
+from hc_lens.pruning import evaluation_of
 from hc_lens.report import Article, Section, text_table, with_interval
-from hc_lens.stages import evaluation_of
 from hc_lens.statistics import mean_over_seeds
 from hc_lens.train import evaluations
 

@@ -16,6 +16,7 @@ import pandas as pd
 from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.corrupted_report import DECAY, DROPOUT, NORM, PLAIN, STRONG, Measured, findings, sections, told
 from experiments.shared.settings import Preset
+from hc_lens.cache import remembered
 from hc_lens.modular.config import GENERALIZING, CorruptedConfig, FitConfig, MlpConfig, TransformerConfig
 from hc_lens.modular.corrupted import Trained, train_corrupted
 from hc_lens.modular.curves import (
@@ -26,7 +27,6 @@ from hc_lens.modular.curves import (
 from hc_lens.modular.neuron_gates import gate_neurons
 from hc_lens.pruning import PruneConfig
 from hc_lens.report import Article
-from hc_lens.stages import remembered
 
 QUESTION = (
     "Can a network memorise wrong labels and generalize all the same, which neurons do which, and what do weight decay, "

@@ -14,7 +14,7 @@ Run: `python -m experiments.qqp_paws --preset desk`; the same command resumes.
 from experiments.shared.base import SMOKE_SEEDS, study, study_config
 from experiments.shared.command import Places, run_experiment
 from experiments.shared.settings import Preset, qqp_desk, qqp_paper, smoke
-from hc_lens.report import Article, study_article
+from hc_lens.report import Article
 
 QUESTION = (
     "Do subnetworks of a QQP model that agree in-domain also differ on PAWS, which heads do they share, and what do those do?"
@@ -32,7 +32,7 @@ def experiment(preset: Preset, places: Places) -> Article:
     config = study_config(setting, sparsities=(0.3, 0.6), seeds=seeds, ablation_rows=rows, question=QUESTION)
     told = setting.notes
     done = study(setting, config, places, title="QQP and PAWS-QQP: subnetworks and their core", notes=lambda evaluation: told)
-    return study_article(done.inputs)
+    return done.article
 
 
 if __name__ == "__main__":

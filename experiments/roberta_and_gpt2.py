@@ -23,8 +23,9 @@ from hc_lens.analysis import head_frequency, spread
 from hc_lens.data.nli import PAPER_CASES_GPT2
 from hc_lens.data.synthetic import MAX_LENGTH, synthetic_tokenizer
 from hc_lens.metrics import grouped
-from hc_lens.report import Article, Section, p_text, text_table
-from hc_lens.stages import pruned_evaluation
+from hc_lens.prose import p_text
+from hc_lens.pruning import pruned_evaluation
+from hc_lens.report import Article, Section, text_table
 
 QUESTION = "Do subnetworks of RoBERTa and of GPT-2 generalize as differently as BERT's, and do they share a core?"
 

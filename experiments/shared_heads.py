@@ -15,8 +15,9 @@ from experiments.shared.command import Places, run_experiment, versions
 from experiments.shared.settings import Preset, nli_desk, nli_paper, smoke
 from hc_lens import figures
 from hc_lens.analysis import Comparison, compare_runs, head_frequency, joint_histogram, spearman
-from hc_lens.report import Article, Section, p_text, text_table, with_interval
-from hc_lens.stages import Pruned, evaluation_of
+from hc_lens.prose import p_text
+from hc_lens.pruning import Pruned, evaluation_of
+from hc_lens.report import Article, Section, text_table, with_interval
 from hc_lens.subnetwork import Subnetwork
 
 QUESTION = "Are subnetworks that generalize differently competing circuits, or do they share their heads?"

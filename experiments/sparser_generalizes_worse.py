@@ -8,19 +8,18 @@ at hand (`$HC_LENS_DATA/../reference`), the same is computed from it.
 Run: `python -m experiments.sparser_generalizes_worse --preset desk`; the same command resumes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import pandas as pd
-
-from experiments.shared.base import trained
+from experiments.shared.base import opened_finetuned, trained
 from experiments.shared.command import Places, published_folder, run_experiment, versions
 from experiments.shared.settings import Preset, Setting, embedded, nli_paper, smoke
-from hc_lens import figures
-from hc_lens.analysis import fall_gap, falls_at, sparsity_trend
+from hc_lens.analysis import fall_gap, sparsity_trend
 from hc_lens.analysis.published import published_sweep
-from hc_lens.report import Article, Section, text_table, with_interval
-from hc_lens.stages import Measuring
-from hc_lens.sweep import chosen_checkpoints, over_checkpoints, prune_checkpoints_into
+from hc_lens.questions import SparsitySweep
+from hc_lens.questions.grid import Grid
+from hc_lens.questions.question import Answer
+from hc_lens.report import Article, Section
+from hc_lens.sample import Sample
 
 QUESTION = "Do sparser subnetworks generalize worse, and at a lower sparsity than they get worse in-domain?"
 DROP = 0.03
@@ -33,30 +32,32 @@ class Config:
     setting: Setting
     sparsities: tuple[float, ...]
     seeds: tuple[int, ...]
-    measuring: Measuring
+    means_rows: int
+    sample: Sample
 
 
 def config(preset: Preset) -> Config:
     """What is run at each scale."""
     if preset == "smoke":
-        return Config(smoke(), (0.3, 0.5, 0.7), (42, 43), Measuring(500, 20))
+        return Config(smoke(), (0.3, 0.5, 0.7), (42, 43), 500, Sample(20))
     every_five = tuple(round(0.05 * i, 2) for i in range(1, 20))
     if preset == "desk":
-        return Config(embedded(), every_five, (42, 43, 44), Measuring(2_000, 200, "auto"))
-    return Config(nli_paper(), every_five, (42, 43, 44), Measuring(100_000))
+        return Config(embedded(), every_five, (42, 43, 44), 2_000, Sample(200, precision="auto"))
+    return Config(nli_paper(), every_five, (42, 43, 44), 100_000, Sample())
 
 
-def sweep(config: Config, places: Places) -> pd.DataFrame:
+def sweep(config: Config, places: Places) -> Answer:
     """The final model pruned and evaluated at every sparsity."""
-    base = trained(config.setting, places)
-    final = chosen_checkpoints(base.finetuned)[-1:]
-    pruning = [config.setting.prune(s) for s in config.sparsities]
-    out = places.own / config.setting.name
-    return over_checkpoints(prune_checkpoints_into(out, base.task, final, pruning, config.seeds, config.measuring, places.pool))
+    configs = tuple(map(config.setting.prune, config.sparsities))
+    grid = Grid(
+        configs, config.seeds, means_rows=config.means_rows, directory=places.own / config.setting.name, pool=places.pool
+    )
+    return opened_finetuned(trained(config.setting, places)).ask(SparsitySweep(DROP, grid), config.sample)
 
 
-def told(table: pd.DataFrame, name: str) -> str:
+def told(answer: Answer, name: str) -> str:
     """Trend and fall in one sentence."""
+    table = answer["accuracy_by_sparsity"]
     trend = sparsity_trend(table).set_index(["case", "group"])
     parts = [
         f"rho {row['rho']:.2f} [{row['low']:.2f}, {row['high']:.2f}] {where}"
@@ -72,34 +73,23 @@ def told(table: pd.DataFrame, name: str) -> str:
     return f"{name}: rank correlation of accuracy and sparsity within a seed {' and '.join(parts)}; {fall}."
 
 
-def section(table: pd.DataFrame, anchor: str, heading: str) -> Section:
-    """Accuracy against sparsity, with trend and fall by case."""
-    trend = with_interval(sparsity_trend(table), "rho", digits=2)
-    falls = with_interval(falls_at(table, drop=DROP), "sparsity", percent=True)
-    return Section(
-        anchor,
-        heading,
-        "Mean over seeds with its 95 % interval; dashed: the full model. `rho`: Spearman's correlation of accuracy and "
-        f"sparsity within a seed. `sparsity`: the least one at which a seed is over {100 * DROP:.0f} points below the full "
-        "model.",
-        figures.accuracy_vs_sparsity(table),
-        folded=[text_table(trend, "Trend by case", labels=2), text_table(falls, "Where accuracy first falls", labels=2)],
-    )
+def sections(answer: Answer, name: str) -> list[Section]:
+    """The sweep's own section, under a name that others on the page do not have."""
+    return [replace(section, anchor=f"{section.anchor}-{name}") for section in answer.sections]
 
 
 def experiment(preset: Preset, places: Places) -> Article:
     """Everything up to the report."""
     chosen = config(preset)
-    name = chosen.setting.name
-    found = [(name, "sweep", f"Accuracy against sparsity: {name}", sweep(chosen, places))]
+    found = [(chosen.setting.name, "own", sweep(chosen, places))]
     if preset != "smoke" and (reference := published_folder()):
-        published = published_sweep(reference / "mnli-acc_vs_sparsity.json")
-        found.append(("published BERT on MNLI", "published", "The paper's released sweep", published))
+        published = SparsitySweep(DROP).of_grid(published_sweep(reference / "mnli-acc_vs_sparsity.json"))
+        found.append(("published BERT on MNLI", "published", published))
     return Article(
         title="Sparser subnetworks and generalization",
         question=QUESTION,
-        answer="\n".join(told(table, who) for who, _, _, table in found),
-        sections=[section(table, anchor, heading) for _, anchor, heading, table in found],
+        answer="\n".join(told(answer, who) for who, _, answer in found),
+        sections=[section for _, name, answer in found for section in sections(answer, name)],
         notes=chosen.setting.notes,
         provenance=versions(),
         config={"sparsities": chosen.sparsities, "seeds": chosen.seeds},

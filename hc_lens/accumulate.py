@@ -1,5 +1,7 @@
 """Streaming statistics of a model's activations: accumulated batch by batch, then frozen into what stands in for its units."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -83,7 +85,7 @@ def _padded(tensor: Tensor, length: int) -> Tensor:
     return torch.cat([tensor, tensor.new_zeros(length - len(tensor), *tensor.shape[1:])])
 
 
-def accumulate(model: HookedModel, encoded: Encoded, rows: range, batch_size: int, into: Accumulator) -> None:
+def accumulate(model: HookedModel, encoded: Encoded, rows: Sequence[int], batch_size: int, into: Accumulator) -> None:
     """Run these rows through the model in eval mode, in batches of similar length, and add every batch to `into`."""
     order = sorted(rows, key=lambda row: int(encoded.lengths[row]))
     with inference(model), captured(model, [point for pair in into.points for point in pair]) as seen:

@@ -3,6 +3,20 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+
+class Least(NamedTuple):
+    """The least value of a whole number, as a mark on its type."""
+
+    value: int
+
+
+Count = Annotated[int, Least(1)]
+"""A number of rows, steps, workers and the like."""
+
+Natural = Annotated[int, Least(0)]
+"""A seed, or a number of things that may be none."""
 
 
 def require_at_least_one(name: str, value: int | None) -> None:

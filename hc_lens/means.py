@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from safetensors import SafetensorError, safe_open
 
 from hc_lens.atomic import write_tensors
-from hc_lens.limits import require_at_least_one
+from hc_lens.sample import ALL_ROWS, Sample
 from hc_lens.units import Head, Unit, require_in_model
 
 if TYPE_CHECKING:
@@ -77,48 +77,47 @@ class ActivationMeans:
         cls,
         model: HookedModel,
         data: Inputs,
+        sample: Sample = ALL_ROWS,
         *,
         kind: Ablation = "mean",
-        max_rows: int | None = 100_000,
-        max_length: int | None = None,
-        batch_size: int = 64,
         pool: int = 512,
-        seed: int = 0,
     ) -> ActivationMeans:
         """Collect reference activations on `data` with the model in eval mode.
 
         Real positions only: padding never counts, [CLS] and [SEP] do; every token weighs the same (The Heuristic Core, section
-        4). `max_rows` takes the first rows, the paper's 100,000 by default. `pool` is the number of tokens kept for "resample".
+        4). The sample's rows are random ones (the paper's were the first 100,000), and its seed is also that of "resample", for
+        which `pool` tokens are kept.
 
         Raises:
-            ValueError: for an unknown kind, `max_rows` below 1, or weights that are NaN or infinite.
+            ValueError: for an unknown kind, or weights that are NaN or infinite.
             MeansError: for a compact model, some of whose units are gone, and for activations that are NaN or infinite.
         """
         import torch
 
         from hc_lens.accumulate import Accumulator, accumulate
+        from hc_lens.data.sampling import some_rows
         from hc_lens.forward import inputs_of, shape_of
         from hc_lens.models import Classifier, fingerprint
         from hc_lens.models.finite import require_finite_model
 
         if kind not in get_args(Ablation):
             raise ValueError(f"ablation kind must be one of {list(get_args(Ablation))}, got {kind!r}")
-        require_at_least_one("max_rows", max_rows)
-        require_at_least_one("batch_size", batch_size)
         if isinstance(model, Classifier) and model.remains is not None:
             raise MeansError("this is a compact model, some of whose units are gone: collect the means of the whole model")
         require_finite_model(model)
-        encoded = inputs_of(model, data, max_length)
-        rows = range(min(len(encoded), max_rows or len(encoded)))
+        encoded, seed = inputs_of(model, data, sample.max_length), sample.seed
+        rows = some_rows(len(encoded), sample.max_rows, seed)
         n_layers = shape_of(model).n_layers
         seen = Accumulator(n_layers, by_position=kind == "position", pool=pool if kind == "resample" else 0, seed=seed)
-        accumulate(model, encoded, rows, batch_size, seen)
+        accumulate(model, encoded, rows, sample.batch_size, seen)
         head, mlp = seen.freeze()
         if not (head.isfinite().all() and mlp.isfinite().all()):
             raise MeansError(f"activations of this {type(model).__name__} are NaN or infinite, though its weights are not")
+        drawn = "" if len(rows) == len(encoded) else f"seed {seed}"
+        told = f"{encoded.fingerprint}[{drawn}:{len(rows)}]"
         if kind == "zero":
             head, mlp = torch.zeros_like(head), torch.zeros_like(mlp)
-        return cls(kind, head, mlp, seen.tokens, fingerprint(model), f"{encoded.fingerprint}[:{len(rows)}]", seed)
+        return cls(kind, head, mlp, seen.tokens, fingerprint(model), told, seed)
 
     def to(self, device: torch.device) -> ActivationMeans:
         """The same means on another device."""

@@ -15,20 +15,13 @@ from typing import TYPE_CHECKING
 
 from hc_lens.limits import require_at_least_one, require_not_negative
 from hc_lens.origin import Origin
-from hc_lens.pruning import PruneConfig
+from hc_lens.pruning import PruneConfig, Pruned, pruned_evaluation, pruned_outcome
+from hc_lens.questions import Ablation
+from hc_lens.questions.kept_core import CoreSummary, core_into, core_of
+from hc_lens.questions.opened import OpenRun
+from hc_lens.questions.page import QUESTION, run_article
 from hc_lens.runs import Run
-from hc_lens.stages import (
-    QUESTION,
-    Measuring,
-    Pruned,
-    ablate_into,
-    core_into,
-    core_of,
-    pruned_evaluation,
-    pruned_outcome,
-    report_inputs,
-    singles_into,
-)
+from hc_lens.sample import Measuring, Sample
 from hc_lens.sweep import Pool, PruneJob, run_jobs, split
 from hc_lens.train import TrainConfig
 
@@ -38,8 +31,7 @@ if TYPE_CHECKING:
     from hc_lens.data.task import Task
     from hc_lens.models import Classifier
     from hc_lens.precision import Precision
-    from hc_lens.report import CoreSummary, ReportInputs
-    from hc_lens.units import Head
+    from hc_lens.report import Article
 
 _log = logging.getLogger("hc_lens")
 
@@ -88,19 +80,22 @@ class StudyConfig:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A finished study: its runs, its core, and the report with everything it shows."""
+    """A finished study: its pruning runs, opened together, its core, and its report with the page's path."""
 
-    pruned: tuple[Pruned, ...]
+    run: OpenRun
     core: CoreSummary
-    inputs: ReportInputs
+    article: Article
     report: Path
+
+    @property
+    def pruned(self) -> tuple[Pruned, ...]:
+        """The pruning runs that have subnetworks."""
+        return self.run.alive
 
     @property
     def headline(self) -> str:
         """The answer in one line."""
-        from hc_lens.report import headline, read
-
-        return headline(read(self.inputs))
+        return self.article.answer
 
 
 Notes = Callable[["pd.DataFrame"], Sequence[str]]
@@ -129,26 +124,18 @@ def run_study(
         SweepError: if pruning failed, naming sparsity, seeds and the reason.
     """
     from hc_lens.pruning import PruneError
-    from hc_lens.report import write_report
+    from hc_lens.report import write_article
 
     outcomes = prune_study(model, task, config, out, pool)
     pruned = tuple(each for each in outcomes if each.subnetworks)
     if not pruned:
         raise PruneError("; ".join(text for each in outcomes for text in each.warnings))
     core = strictest_core(pruned, config.smallest_core)
-    singles = singles_into(pruned[0], model, task, max_rows=config.ablation_rows, precision=config.precision)
-    sets = {"core": core.heads, f"costliest {config.top}": costliest(singles.table(), core.heads, config.top)}
-    ablate_into(
-        pruned[0], model, task, sets, max_rows=config.ablation_rows, controls=config.controls, precision=config.precision
-    )
-    inputs = report_inputs(
-        outcomes,
-        title=config.title,
-        question=config.question,
-        finetuned=out / "finetune",
-        notes=notes(pruned_evaluation(pruned)),
-    )
-    return Study(pruned, core, inputs, write_report(inputs, out if report is None else report))
+    run = OpenRun(outcomes, Run.open(out / "finetune"), lambda: (model, task))
+    run.ask(Ablation(controls=config.controls, top=config.top), Sample(config.ablation_rows, precision=config.precision))
+    remarks = notes(pruned_evaluation(pruned))
+    article = run_article(run, title=config.title, question=config.question, notes=remarks)
+    return Study(run, core, article, write_article(article, out if report is None else report))
 
 
 def prune_study(model: Classifier, task: Task, config: StudyConfig, out: Path, pool: Pool | None = None) -> tuple[Pruned, ...]:
@@ -191,7 +178,8 @@ def finetune_study(
     from hc_lens.metrics import evaluate
     from hc_lens.train import finetune
 
-    score = partial(evaluate, trained=False, max_rows=rows, max_length=train.max_length, precision=precision)
+    sample = Sample(rows, max_length=train.max_length, precision=precision)
+    score = partial(evaluate, sample=sample, trained=False)
     finetune(model, task, train, out / "finetune", evaluate=score)
     return out / "finetune"
 
@@ -244,10 +232,3 @@ def strictest_core(pruned: Sequence[Pruned], smallest: int) -> CoreSummary:
     if k < n:
         _log.warning("no %d heads are kept by all %d subnetworks: the core is what %d of them keep", smallest, n, k)
     return core_into(pruned, k, chosen_for=smallest if k < n else None)
-
-
-def costliest(singles: pd.DataFrame, core: Sequence[Head], top: int) -> tuple[Head, ...]:
-    """The `top` core heads whose single ablation lowers the margin out of domain most, on average over cases."""
-    ood = singles[(singles["case_group"] == "OOD") & (singles["scale"] == "margin")]
-    loss = ood.groupby("group")["effect"].mean()
-    return tuple(sorted(core, key=lambda head: -float(loss[str(head)]))[:top])

@@ -1,35 +1,33 @@
-"""What a table must have before it is analysed, drawn or reported."""
+"""What a table must have before it is analysed or drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def require_columns(table: pd.DataFrame, columns: Iterable[str], what: str) -> None:
+def require_columns(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
     """Check that a table, which the message calls `what`, has these columns.
 
     Raises:
-        ValueError: naming those that are missing, and what the table has.
+        ValueError: naming what it is needed for, those that are missing, and what the table has.
     """
     if missing := [name for name in columns if name not in table.columns]:
-        raise ValueError(
-            f"{what} has no column {', '.join(map(repr, missing))}; it has {[str(name) for name in table.columns]}"
-        )
+        raise ValueError(f"{what} needs the columns {list(columns)}; {missing} missing from {[str(c) for c in table.columns]}")
 
 
-def require_rows(table: pd.DataFrame, columns: Iterable[str], what: str) -> None:
-    """Check that a table has these columns and at least one row.
+def require(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
+    """Check that a table, which the message calls `what`, has these columns, and a row at least.
 
     Raises:
         ValueError: as `require_columns`, or if there is no row.
     """
     require_columns(table, columns, what)
     if table.empty:
-        raise ValueError(f"{what} has no rows")
+        raise ValueError(f"{what} needs at least one row; the table is empty")
 
 
 def require_once(table: pd.DataFrame, keys: Sequence[str], what: str, remedy: str = "") -> None:

@@ -21,25 +21,16 @@ from pathlib import Path
 import torch
 
 from hc_lens.data import Task, synthetic_nli
-from hc_lens.pruning import PruneConfig
+from hc_lens.pruning import PruneConfig, means_into, open_pruned, prune_into
+from hc_lens.questions import Ablation, Accuracy, Attention, Greedy, HeuristicCore, Pairs
 from hc_lens.relations.job import ModelSource, RelationJob, measure_relations
 from hc_lens.relations.world import planted_world
-from hc_lens.stages import (
-    Rows,
-    ablate_into,
-    attention_into,
-    core_into,
-    evaluate_into,
-    greedy_into,
-    interactions_into,
-    means_into,
-    open_pruned,
-    prune_into,
-)
+from hc_lens.sample import Sample
 from hc_lens.study import embedded_model, finetune_study
 from hc_lens.sweep import Board, Pool, require_done
 from hc_lens.train import TrainConfig
 from hc_lens.units import Head
+from tests.asking import opened
 from tests.contents import content_of
 from tests.relations.test_study import CONFIG
 from tests.relations.test_world import SMALL
@@ -86,17 +77,15 @@ def pruned(root: Path) -> None:
 
 
 def evaluated(root: Path) -> None:
-    run, model, task = open_pruned(root / "pruned"), embedded_model(), small()
-    evaluate_into(run, model, task, max_rows=None)
-    attention_into(run, model, task, max_rows=None)
+    run = opened(open_pruned(root / "pruned"), embedded_model(), small())
+    run.ask(Accuracy())
+    run.ask(Attention(_HEADS), Sample(batch_size=32))
 
 
 def ablated(root: Path) -> None:
-    run, model, task = open_pruned(root / "pruned"), embedded_model(), small()
-    core_into([run], k=1, permutations=100)
-    ablate_into(run, model, task, {"core": _HEADS}, max_rows=4, controls=2)
-    interactions_into(run, model, task, _HEADS, Rows(4), controls=2)
-    greedy_into(run, model, task, _HEADS, 2, Rows(4), controls=2)
+    run = opened(open_pruned(root / "pruned"), embedded_model(), small())
+    for question in (HeuristicCore(1, 100), Ablation(_HEADS, 2), Pairs(_HEADS, 2), Greedy(2, heads=_HEADS, controls=2)):
+        run.ask(question, Sample(4))
 
 
 def sweep_planned(root: Path) -> None:

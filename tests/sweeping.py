@@ -7,7 +7,7 @@ from hc_lens.data import Task, synthetic_nli
 from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
 from hc_lens.pruning.training import STRETCH
-from hc_lens.stages import Measuring
+from hc_lens.sample import Measuring
 from hc_lens.study import embedded_model, finetune_study
 from hc_lens.sweep import Board, PruneJob, SweepConfig, chosen_checkpoints, plan
 from hc_lens.train import TrainConfig

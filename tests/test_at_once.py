@@ -10,26 +10,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hc_lens import analysis, metrics, stages
+from hc_lens import analysis, metrics
+from hc_lens.cache import read, remembered_tables
 from hc_lens.data import Task, synthetic_nli
 from hc_lens.models import Classifier
-from hc_lens.pruning import PruneConfig
+from hc_lens.pruning import PruneConfig, evaluate_into, evaluation, means_into, open_pruned, prune_into
+from hc_lens.questions import Ablation, Attention, Pairs
+from hc_lens.questions.kept_core import core_into
+from hc_lens.questions.page import run_article
 from hc_lens.runs import Run
-from hc_lens.stages import (
-    Rows,
-    ablate_into,
-    attention_into,
-    core_into,
-    evaluate_into,
-    interactions_into,
-    means_into,
-    open_pruned,
-    prune_into,
-    report_inputs,
-)
-from hc_lens.stages.kept import read, remembered_tables
+from hc_lens.sample import Sample
 from hc_lens.study import embedded_model
 from hc_lens.units import Head
+from tests.asking import opened
 
 HEADS = (Head(0, 1), Head(1, 2))
 _MAKING = threading.Lock()
@@ -95,21 +88,21 @@ def embedded() -> Classifier:
 
 
 def evaluated(directory: Path, task: Task, rows: int = 2) -> pd.DataFrame:
-    return evaluate_into(open_pruned(directory), embedded(), task, max_rows=rows)
+    return evaluate_into(open_pruned(directory), embedded(), task, sample=Sample(rows))
 
 
 def ablated(directory: Path, task: Task, rows: int = 2) -> tuple[pd.DataFrame, pd.DataFrame]:
-    found = ablate_into(open_pruned(directory), embedded(), task, {"core": HEADS}, max_rows=rows, controls=2)
-    return found.effects, found.additivity
+    found = opened(open_pruned(directory), embedded(), task).ask(Ablation(HEADS, 2), Sample(rows))
+    return found["effects"], found["additivity"]
 
 
 def interacting(directory: Path, task: Task, rows: int = 2) -> tuple[pd.DataFrame, pd.DataFrame]:
-    found = interactions_into(open_pruned(directory), embedded(), task, HEADS, Rows(rows), controls=2)
-    return found.pairs, found.domains
+    found = opened(open_pruned(directory), embedded(), task).ask(Pairs(HEADS, 2), Sample(rows))
+    return found["interactions"], found["domains"]
 
 
 def attended(directory: Path, task: Task, rows: int = 2) -> tuple[pd.DataFrame, ...]:
-    return tuple(attention_into(open_pruned(directory), embedded(), task, max_rows=rows))
+    return tuple(opened(open_pruned(directory), embedded(), task).ask(Attention(HEADS), Sample(rows)).tables.values())
 
 
 @pytest.mark.parametrize(
@@ -138,26 +131,26 @@ def test_the_full_models_table_stays_while_others_read_it(directory: Path, task:
     """Workers evaluate different seeds of one run at once, each with the full model."""
     shutil.rmtree(directory / "evaluation", ignore_errors=True)
     stored: list[str] = []
-    store = stages.evaluation.store
+    store = evaluation.store
 
     def noted(run: Run, options: Mapping[str, object], tables: Mapping[str, pd.DataFrame]) -> None:
         stored.extend(tables)
         store(run, options, tables)
 
-    monkeypatch.setattr(stages.evaluation, "store", noted)
+    monkeypatch.setattr(evaluation, "store", noted)
     for seed in (42, 43):
-        evaluate_into(open_pruned(directory, seeds=[seed]), embedded_model(), task, max_rows=2)
+        evaluate_into(open_pruned(directory, seeds=[seed]), embedded_model(), task, sample=Sample(2))
     assert stored == ["evaluation/full", "evaluation/seed-42", "evaluation/seed-43"]
 
 
 def test_a_report_shows_one_ablation_while_others_are_made(directory: Path, task: Task) -> None:
     pruned = open_pruned(directory)
-    evaluate_into(pruned, embedded(), task, max_rows=2)
+    evaluate_into(pruned, embedded(), task, sample=Sample(2))
     core_into([pruned], k=1, permutations=10)
     ablated(directory, task)
 
     def report() -> int:
-        return len(report_inputs([pruned], title="t").evaluation)
+        return len(run_article(opened(pruned, embedded(), task), title="t").sections)
 
     reports = together(report, lambda: core_into([pruned], k=1, permutations=10), lambda: ablated(directory, task, 1), report)
     assert reports[0] == reports[3]

@@ -21,6 +21,7 @@ from hc_lens.means import ActivationMeans, MeansError
 from hc_lens.metrics import LabelOrderError, evaluate, predict
 from hc_lens.models import load_model
 from hc_lens.pruning import PruneConfig, prune
+from hc_lens.sample import Sample
 from hc_lens.units import Head, Mlp
 from tests.models.tiny import VOCAB, config, tokenizer, transformers_model
 
@@ -77,7 +78,7 @@ def test_a_batch_gets_the_logits_of_transformers(family: str, bridge: Transforme
 
 
 def test_means_are_those_of_the_activations_at_real_positions(family: str, bridge: TransformerBridge) -> None:
-    means = ActivationMeans.collect(bridge, rows(family), batch_size=4)
+    means = ActivationMeans.collect(bridge, rows(family), sample=Sample(batch_size=4))
     batch = rows(family).batch(range(6))
     with torch.no_grad(), captured(bridge, [z_point(1), mlp_point(2)]) as seen:
         run_batch(bridge, batch)
@@ -96,7 +97,7 @@ def test_means_and_attention_are_those_of_the_hooked_model_with_the_same_weights
     torch.testing.assert_close(found.mlp, expected.mlp, atol=1e-5, rtol=0)
 
     pairs = Split("pairs", ("the cat saw the dog", "dog slept"), ("cat saw", "the dog"), (0, 1), ("yes", "no"), (0, 1))
-    tables = [attention_scores(model, pairs, max_length=16).table(n_bootstrap=10) for model in (ours, bridge)]
+    tables = [attention_scores(model, pairs, sample=Sample(max_length=16)).table(n_bootstrap=10) for model in (ours, bridge)]
     pd.testing.assert_frame_equal(*tables, atol=1e-5)
 
 
@@ -107,7 +108,7 @@ def test_attention_that_transformers_keeps_to_itself_is_an_error(words: PreTrain
     bridge = TransformerBridge.boot_transformers("bert", hf_model=inner, tokenizer=words, device="cpu")
     pairs = Split("pairs", ("the cat",), ("the dog",), (0,), ("yes", "no"), (0, 1))
     with pytest.raises(HookError, match="did not fire"):
-        attention_scores(bridge, pairs, max_length=16)
+        attention_scores(bridge, pairs, sample=Sample(max_length=16))
 
 
 def test_the_points_hold_what_goes_into_the_output_projection_and_out_of_the_mlp(

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hc_lens.report import TextTable, p_text, text_table, with_interval
+from hc_lens.prose import p_text
+from hc_lens.report import TextTable, text_table, with_interval
 from hc_lens.report.cells import settings_table
 from hc_lens.units import Head
 
@@ -101,7 +102,7 @@ def test_a_column_that_comes_twice_is_refused_by_name() -> None:
 
 
 def test_an_interval_without_its_bounds_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"'accuracy' has no column 'low', 'high'; it has \['accuracy'\]"):
+    with pytest.raises(ValueError, match=r"intervals of 'accuracy' needs .*; \['low', 'high'\] missing from \['accuracy'\]"):
         with_interval(pd.DataFrame({"accuracy": [0.5]}), "accuracy")
 
 

@@ -13,8 +13,7 @@ from hc_lens.cli import COMMANDS, main
 from hc_lens.cli.options import TaskChoice, read_seeds
 from hc_lens.cli.prune import with_steps
 from hc_lens.cli.runner import run
-from hc_lens.pruning import PruneConfig
-from hc_lens.stages import evaluation_of, open_pruned
+from hc_lens.pruning import PruneConfig, evaluation_of, open_pruned
 from tests.conftest import PRUNE
 
 
@@ -67,7 +66,7 @@ def test_the_same_command_again_computes_nothing_twice(line: Path, monkeypatch: 
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", never)
+    monkeypatch.setattr("hc_lens.pruning.missing_seeds.train_seeds", never)
     assert main(["prune", str(line / "ft"), *PRUNE, "--out", str(line / "pruned")]) == 0
 
 
@@ -87,10 +86,8 @@ def test_tables_go_to_out_as_well(line: Path, tmp_path: Path) -> None:
     words = ["ablate", pruned, "--heads", "L0.H0", "L1.H1", "--max-rows", "5", "--controls", "1"]
     assert main([*words, "--out", str(tmp_path / "tables")]) == 0
     assert {file.name for file in (tmp_path / "tables").iterdir()} == {
-        "evaluation.csv",
-        "core.csv",
-        "effects.csv",
-        "additivity.csv",
+        *("evaluation.csv", "core.csv", "frequency.csv", "mlps.csv", "subnetwork_similarity.csv", "heads.html"),
+        *("effects.csv", "additivity.csv", "ablation.html", "additivity.html"),
     }
     evaluation = pd.read_csv(tmp_path / "tables" / "evaluation.csv")
     assert set(evaluation["run"]) == {pruned}

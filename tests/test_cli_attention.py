@@ -33,7 +33,9 @@ def test_chosen_heads_get_a_table_a_page_and_a_headline(
     assert set(scores["case"]) == {"in_domain"}
     assert scores["n_rows"].max() == 4
     assert len(pd.read_parquet(pruned / "profiles.parquet")) == 32
-    assert {file.name for file in (tmp_path / "tables").iterdir()} == {"attention.csv", "attention_groups.csv", "profiles.csv"}
+    assert {file.name for file in (tmp_path / "tables").iterdir()} == {
+        *("attention.csv", "attention_groups.csv", "profiles.csv", "profiles.html", "scores.html")
+    }
     page = (pruned / "attention.html").read_text()
     assert "plotly" in page
     assert "head L1.H2" in page

@@ -56,7 +56,7 @@ def test_every_checkpoint_is_pruned_and_compared(emerged: Path) -> None:
     assert (heads.loc[heads["step"] == 20, "count"] == 2).all()
     assert set(pd.read_csv(emerged / "accuracy_by_checkpoint.csv")["step"]) == {0, 10, 20}
     assert len(pd.read_csv(emerged / "cores_by_checkpoint.csv")) == 3
-    for name in ("emergence", "core_entry"):
+    for name in ("emergence", "core-entry"):
         assert "plotly" in (emerged / f"{name}.html").read_text()
 
 
@@ -66,7 +66,7 @@ def test_again_with_another_onset_computes_nothing_anew(
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", never)
+    monkeypatch.setattr("hc_lens.pruning.missing_seeds.train_seeds", never)
     assert main(["emergence", finetuned, *SHORT, "--level", "0.99", "--out", str(emerged)]) == 0
     printed = capsys.readouterr().out
     assert "recall of the final core (" in printed
@@ -121,17 +121,18 @@ def test_two_checkpoints_compared(emerged: Path, tmp_path: Path, capsys: pytest.
     accuracy = pd.read_csv(tmp_path / "accuracy_difference.csv")
     assert accuracy["same_rows"].all()
     assert len(accuracy) > 12
-    assert {file.name for file in tmp_path.glob("*.html")} == {"core_jaccard.html", "frequency_1-2.html", "jaccard_1-2.html"}
+    assert {file.name for file in tmp_path.glob("*.html")} == {"compare.html", "compare-1-2.html"}
 
 
-def test_three_runs_compared_are_only_read(emerged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_three_runs_compared_the_first_keeps_the_answer(emerged: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [emerged / f"step-{step:06d}" / "prune-0.5" for step in (0, 10, 20)]
-    before = {file: file.stat().st_mtime_ns for run in runs for file in run.rglob("*")}
+    before = {file: file.stat().st_mtime_ns for run in runs[1:] for file in run.rglob("*")}
     assert main(["compare", *map(str, runs), "--k", "1"]) == 0
     printed = capsys.readouterr().out
     assert "Jaccard similarity of the cores" in printed
     assert printed.count("Jaccard similarity of the heads of two subnetworks") == 3
-    assert before == {file: file.stat().st_mtime_ns for run in runs for file in run.rglob("*")}
+    assert before == {file: file.stat().st_mtime_ns for run in runs[1:] for file in run.rglob("*")}
+    assert (runs[0] / "shared_core.parquet").exists()
 
 
 def test_what_cannot_be_compared_is_said(emerged: Path, finetuned: str, capsys: pytest.CaptureFixture[str]) -> None:

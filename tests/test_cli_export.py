@@ -11,7 +11,7 @@ from hc_lens.data import encode
 from hc_lens.metrics import predict
 from hc_lens.models import load_compact
 from hc_lens.origin import Origin
-from hc_lens.stages import open_pruned
+from hc_lens.pruning import open_pruned
 
 
 @pytest.fixture(scope="module")

@@ -46,12 +46,12 @@ def test_sweep_prunes_the_final_model_at_every_sparsity(
     pruned = table[table["subnetwork"] != "full"]
     assert set(zip(pruned["seed"], pruned["target"], strict=True)) == {(s, t) for s in (42, 43) for t in (0.5, 0.7)}
     assert set(pd.read_csv(out / "sparsity_trend.csv")["group"]) == {"ID", "OOD"}
-    assert "plotly" in (out / "accuracy_vs_sparsity.html").read_text()
+    assert "plotly" in (out / "sweep-sparsity.html").read_text()
 
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", never)
+    monkeypatch.setattr("hc_lens.pruning.missing_seeds.train_seeds", never)
     assert main(words) == 0
 
 
@@ -68,7 +68,7 @@ def test_effective_size_along_one_rising_target_per_seed(
     assert sizes["size"].between(30, 100).all()
     kinds = {json.loads(file.read_text())["kind"] for file in out.glob("step-*/prune*/run.json")}
     assert kinds == {"prune-path"}
-    assert {file.name for file in out.glob("*.html")} == {"effective_size_as_coded.html", "effective_size_as_written.html"}
+    assert {file.name for file in out.glob("*.html")} == {"effective-size-as-coded.html", "effective-size-as-written.html"}
 
 
 def test_effective_size_of_released_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +83,7 @@ def test_effective_size_of_released_files(tmp_path: Path, capsys: pytest.Capture
     printed = capsys.readouterr().out
     assert f"as coded, steps 500 to 6500: {told}" in printed
     assert "out of domain, the full model is below 3 % at 1 of 2 checkpoints" in printed
-    assert [file.name for file in out.glob("*.html")] == ["effective_size_as_coded.html"]
+    assert [file.name for file in out.glob("*.html")] == ["effective-size-as-coded.html"]
 
 
 def test_bad_words_are_refused(finetuned: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,17 +131,18 @@ def test_a_sparsity_at_which_every_seed_collapses_is_a_gap_and_not_an_exit(
 
     monkeypatch.setattr(TrainedGates, "collapsed", collapsed)
     out = tmp_path / "sweep"
-    assert main(["sweep-sparsity", finetuned, *GRID, "--out", str(out)]) == 0
-    printed = capsys.readouterr()
-    assert "step 20, sparsity 0.5: 2 of 2 seeds collapsed (42, 43: every gate ended open), which leaves a gap" in printed.err
-    assert "step 20, sparsity 0.7: 1 of 2 seeds collapsed (43: every gate ended open), which leaves a gap" in printed.err
+    with pytest.warns(UserWarning, match="seeds collapsed") as warned:
+        assert main(["sweep-sparsity", finetuned, *GRID, "--out", str(out)]) == 0
+    printed, told = capsys.readouterr(), [str(each.message) for each in warned]
+    assert "step 20, sparsity 0.5: 2 of 2 seeds collapsed (42, 43: every gate ended open), which leaves a gap" in told
+    assert "step 20, sparsity 0.7: 1 of 2 seeds collapsed (43: every gate ended open), which leaves a gap" in told
     table = pd.read_csv(out / "accuracy_by_sparsity.csv")
     pruned = table[table["subnetwork"] != "full"]
     known = pruned.groupby(["seed", "target"])["accuracy"].agg(lambda column: column.notna().all())
     assert known.to_dict() == {(42, 0.5): False, (43, 0.5): False, (42, 0.7): True, (43, 0.7): False}
     header = next(text for text in printed.out.splitlines() if "group" in text and "full" in text)
     assert "0.5" in header, "the empty column is shown"
-    assert (out / "accuracy_vs_sparsity.html").exists()
+    assert (out / "sweep-sparsity.html").exists()
     sizes = ["effective-size", finetuned, *GRID, "--path", "--steps", "10", "20", "--out", str(tmp_path / "sizes")]
-    assert main(sizes) == 0
-    assert "sparsity 0.5..0.7: 1 of 2 seeds collapsed" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match=r"sparsity 0\.5\.\.0\.7: 1 of 2 seeds collapsed"):
+        assert main(sizes) == 0

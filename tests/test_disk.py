@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from hc_lens.cli.runner import run as command
-from hc_lens.stages import attention_into, evaluate_into, open_pruned
+from hc_lens.pruning import evaluate_into, open_pruned
+from hc_lens.questions import Attention
+from hc_lens.sample import Sample
 from hc_lens.study import embedded_model
+from tests.asking import opened
 from tests.contents import content_of
-from tests.test_redo import finetuned, measured, pruned, small, swept
+from tests.test_redo import _HEADS, finetuned, measured, pruned, small, swept
 
 STAGES = (finetuned, pruned, measured, swept)
 
@@ -78,13 +81,13 @@ def test_on_a_read_only_disk_tables_are_read_and_nothing_else_is_begun(finished:
     before = computed(finished)
     with mounted(place, "--bind", str(finished)), read_only(place):
         run, model, task = open_pruned(place / "pruned"), embedded_model(), small()
-        assert len(evaluate_into(run, model, task, max_rows=2)) > 0
-        assert len(attention_into(run, model, task, max_rows=2).scores) > 0
+        assert len(evaluate_into(run, model, task, sample=Sample(2))) > 0
+        assert len(opened(run, model, task).ask(Attention(_HEADS), Sample(2))["attention"]) > 0
         makes: list[Callable[[], object]] = [
             lambda: finetuned(place / "other"),
             lambda: pruned(place / "other"),
-            lambda: evaluate_into(run, model, task, max_rows=1),
-            lambda: attention_into(run, model, task, max_rows=1),
+            lambda: evaluate_into(run, model, task, sample=Sample(1)),
+            lambda: opened(run, model, task).ask(Attention(_HEADS), Sample(1)),
             lambda: model.save_pretrained(place / "model"),
         ]
         for make in makes:

@@ -17,6 +17,7 @@ from hc_lens.means import ActivationMeans
 from hc_lens.metrics import predict
 from hc_lens.models import Classifier, load_model, new_model
 from hc_lens.pruning import PruneConfig, prune
+from hc_lens.sample import Sample
 from hc_lens.units import Head, Mlp
 from tests.data import tiny_tokenizers
 from tests.models.tiny import FAMILIES, TINY, VOCAB, config, transformers_model
@@ -40,7 +41,7 @@ def rows(model: Classifier) -> Encoded:
 
 @pytest.fixture(scope="module")
 def means(model: Classifier, rows: Encoded) -> ActivationMeans:
-    return ActivationMeans.collect(model, rows, batch_size=3)
+    return ActivationMeans.collect(model, rows, sample=Sample(batch_size=3))
 
 
 def test_means_are_those_of_the_activations_at_real_positions(model: Classifier, rows: Encoded, means: ActivationMeans) -> None:

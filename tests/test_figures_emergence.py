@@ -134,13 +134,13 @@ def test_jaccard_heatmap_parts_the_runs():
 
 def test_bad_tables_are_refused_by_name():
     steps = core_emergence(COURSE).steps
-    with pytest.raises(ValueError, match="the table of emergence_curves has no column"):
+    with pytest.raises(ValueError, match="emergence_curves needs the columns"):
         figures.emergence_curves(EVALUATIONS, steps.drop(columns="chance"))
     with pytest.raises(ValueError, match="no case 'c' was evaluated"):
         figures.emergence_curves(EVALUATIONS, steps, cases=["c"])
-    with pytest.raises(ValueError, match="the table of core_entry has no rows"):
+    with pytest.raises(ValueError, match="core_entry needs at least one row"):
         figures.core_entry(core_emergence(COURSE).heads[:0])
-    with pytest.raises(ValueError, match="the table of core_head_development has no column"):
+    with pytest.raises(ValueError, match="core_head_development needs the columns"):
         figures.core_head_development(pd.DataFrame({"step": [0]}))
-    with pytest.raises(ValueError, match="the table of frequency_scatter has no column"):
+    with pytest.raises(ValueError, match="frequency_scatter needs the columns"):
         figures.frequency_scatter(pd.DataFrame({"layer": [0]}))

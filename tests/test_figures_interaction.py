@@ -52,7 +52,7 @@ def test_cases_that_the_table_lacks_are_left_out_and_none_is_an_error() -> None:
     assert {trace.xaxis for trace in drawn.data} == {"x"}
     with pytest.raises(ValueError, match=r"none of \['hans'\] in 'margin': the table has the cases \['ID mean', 'OOD mean'\]"):
         figures.interaction_matrix(pairs(), ("hans",))
-    with pytest.raises(ValueError, match="the table of interaction_matrix has no column"):
+    with pytest.raises(ValueError, match="interaction_matrix needs the columns"):
         figures.interaction_matrix(pairs().drop(columns="interaction"))
 
 
@@ -117,5 +117,5 @@ def test_dependence_puts_every_later_head_under_its_layer() -> None:
     unreachable = np.asarray(ground.z, dtype=float)
     assert np.isfinite(unreachable[1, :2]).all()
     assert np.isnan(unreachable[0]).all()
-    with pytest.raises(ValueError, match="the table of dependence has no rows"):
+    with pytest.raises(ValueError, match="dependence needs at least one row"):
         figures.dependence(dependents().iloc[:0])

@@ -13,8 +13,7 @@ from hc_lens.data.sampling import sample, some_rows
 from hc_lens.data.task import Split
 from hc_lens.limits import require_at_least_one, require_different, require_not_negative, require_positive
 from hc_lens.modular.incontext.config import Training
-from hc_lens.stages import Measuring
-from hc_lens.stages.rows import Rows
+from hc_lens.sample import Measuring, Sample
 from hc_lens.study import StudyConfig
 from hc_lens.train import TrainConfig
 
@@ -28,8 +27,8 @@ SPLIT = Split("s", ("a", "b"), ("c", "d"), (0, 1), ("no", "yes"), (0, 1))
         ("limit", lambda n: TaskChoice(task="synthetic", limit=n).load()),
         ("max_rows", lambda n: some_rows(10, n, 0)),
         ("rows of a sample of split 's'", lambda n: sample(SPLIT, n, 0)),
-        ("max_rows", Rows),
-        ("batch_size", lambda n: Rows(None, batch_size=n)),
+        ("max_rows", Sample),
+        ("batch_size", lambda n: Sample(None, batch_size=n)),
         ("means_rows", lambda n: Measuring(means_rows=n)),
         ("max_rows", lambda n: Measuring(max_rows=n)),
         ("batch_size", lambda n: Measuring(batch_size=n)),

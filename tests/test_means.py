@@ -7,9 +7,11 @@ import torch
 from transformers import BertConfig
 
 from hc_lens.data.batches import Encoded
+from hc_lens.data.sampling import some_rows
 from hc_lens.hooks import captured, hooked, mlp_point, z_point
 from hc_lens.means import ActivationMeans, MeansError
 from hc_lens.models import new_model
+from hc_lens.sample import Sample
 from hc_lens.units import Head, Mlp
 from tests.micro import micro_model
 
@@ -45,7 +47,7 @@ def row_activations(model, point):
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
 def test_streamed_means_equal_full_data_means_without_padding(batch_size):
     model = small_bert()
-    means = ActivationMeans.collect(model, MIXED, batch_size=batch_size)
+    means = ActivationMeans.collect(model, MIXED, sample=Sample(batch_size=batch_size))
     assert means.tokens == 15
     for layer in range(2):
         heads, mlps = row_activations(model, z_point(layer)), row_activations(model, mlp_point(layer))
@@ -55,7 +57,7 @@ def test_streamed_means_equal_full_data_means_without_padding(batch_size):
 
 def test_means_by_position_average_the_rows_that_reach_it():
     model = small_bert()
-    means = ActivationMeans.collect(model, MIXED, kind="position", batch_size=2)
+    means = ActivationMeans.collect(model, MIXED, kind="position", sample=Sample(batch_size=2))
     rows = row_activations(model, z_point(1))
     for position in range(5):
         reaching = torch.stack([row[position] for row in rows if len(row) > position])
@@ -75,7 +77,7 @@ def test_zero_ablation_is_zero():
 @torch.no_grad()
 def test_resampled_values_are_the_pools_and_repeat():
     model = small_bert()
-    means = ActivationMeans.collect(model, MIXED, kind="resample", pool=7, batch_size=2)
+    means = ActivationMeans.collect(model, MIXED, kind="resample", pool=7, sample=Sample(batch_size=2))
     assert means.head.shape == (2, 7, 3, 4)
     everything = torch.cat(row_activations(model, z_point(0)))
     for sample in means.head[0]:
@@ -111,19 +113,25 @@ def test_collecting_leaves_mode_and_hooks_as_they_were():
     assert means.digest == ActivationMeans.collect(model, MIXED).digest, "dropout is off while means are collected"
 
 
-def test_only_the_first_rows_count():
-    model = micro_model()
-    ids = torch.tensor([[1, 1], [2, 2]])
-    assert ActivationMeans.collect(model, ids, max_rows=1).head[0, :, 0].tolist() == [1.0, 2.0]
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_sample_is_of_random_rows_that_its_seed_draws_and_the_means_tell_it(seed):
+    model = small_bert()
+    means = ActivationMeans.collect(model, MIXED, Sample(2, seed))
+    rows = some_rows(len(MIXED), 2, seed)
+    drawn = torch.cat([row_activations(model, z_point(0))[row] for row in rows])
+    torch.testing.assert_close(means.head[0], drawn.mean(0), atol=1e-6, rtol=0)
+    assert len({ActivationMeans.collect(model, MIXED, Sample(2, other)).data for other in range(3)}) == 3
+    every = {ActivationMeans.collect(model, MIXED, Sample(rows, seed)).data for rows in (None, 4, 9)}
+    assert every == {"mixed[:4]"}, "where no row is left out, no seed decided which"
 
 
 def test_no_rows_are_refused():
     with pytest.raises(ValueError, match="max_rows must be at least 1, got 0"):
-        ActivationMeans.collect(micro_model(), torch.tensor([[1, 2]]), max_rows=0)
+        ActivationMeans.collect(micro_model(), torch.tensor([[1, 2]]), sample=Sample(0))
 
 
 def test_save_and_load_round_trip_under_the_digest(tmp_path):
-    means = ActivationMeans.collect(small_bert(), MIXED, kind="resample", pool=3, seed=5)
+    means = ActivationMeans.collect(small_bert(), MIXED, kind="resample", pool=3, sample=Sample(seed=5))
     path = means.save(tmp_path)
     assert path.name == f"{means.digest}.safetensors"
     loaded = ActivationMeans.load(path)

@@ -17,19 +17,20 @@ from hc_lens.analysis import single_heads
 from hc_lens.data import synthetic_nli
 from hc_lens.means import ActivationMeans
 from hc_lens.pruning import PruneConfig, prune
+from hc_lens.sample import Sample
 from hc_lens.study import embedded_model
 
 
 def calls() -> dict[str, Callable[[], object]]:
     model, task = embedded_model(), synthetic_nli(n_train=40, n_id=4, n_ood_per_case=1)
-    means = ActivationMeans.collect(model, task.train, max_length=32)
+    means = ActivationMeans.collect(model, task.train, sample=Sample(max_length=32))
     config = replace(PruneConfig.desk(0.5, steps=2), batch_size=4, gate_std=2.0, max_length=32)
     subnetworks = prune(model, task.train, means, config, seeds=[42]).subnetworks
     heads = single_heads(means)[:3]
     return {
         "prune": lambda: prune(model, task.train, means, config, seeds=[42]),
-        "evaluate": lambda: evaluate(model, task, subnetworks, max_length=32),
-        "ablate": lambda: ablate(model, task, means, heads, max_length=32),
+        "evaluate": lambda: evaluate(model, task, subnetworks, sample=Sample(max_length=32)),
+        "ablate": lambda: ablate(model, task, means, heads, sample=Sample(max_length=32)),
     }
 
 

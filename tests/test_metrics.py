@@ -25,6 +25,7 @@ from hc_lens.metrics import (
 )
 from hc_lens.metrics.scores import require_label_order
 from hc_lens.models import fingerprint
+from hc_lens.sample import Sample
 from hc_lens.statistics import wilson_interval
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head
@@ -162,7 +163,7 @@ def test_evaluate_refuses_a_trained_model_with_swapped_labels():
 def test_predictions_come_in_row_order_whatever_the_lengths_and_batches():
     model = PlantedClassifier({})
     for batch_size in (1, 3, 64):
-        logits = predict(model, TASK.ood["ood"], batch_size=batch_size)
+        logits = predict(model, TASK.ood["ood"], sample=Sample(batch_size=batch_size))
         assert logits[:, 1].tolist() == [i + 0.5 for i in range(10)]
         assert logits.dtype == torch.float32
 
@@ -191,17 +192,17 @@ def test_predict_leaves_the_model_as_it_was_also_on_error():
 def test_cases_evaluated_together_score_as_each_alone():
     model = PlantedClassifier({})
     together = encode_cases(model, TASK)
-    logits = predict(model, together.data, batch_size=4)
+    logits = predict(model, together.data, sample=Sample(batch_size=4))
     for case, part in zip(together.names, together.parts(logits), strict=True):
         assert torch.equal(part, predict(model, TASK.cases[case]))
-    some = encode_cases(model, TASK, max_rows=7, cases=["ood"])
+    some = encode_cases(model, TASK, sample=Sample(7, cases=["ood"]))
     assert [len(s) for s in some.splits] == [7]
     words = [int(text.split()[0][1:]) for text in some.splits[0].first]
     assert predict(model, some.data)[:, 1].tolist() == [word + 0.5 for word in words]
     with pytest.raises(ValueError, match="max_rows must be at least 1, got 0"):
-        encode_cases(model, TASK, max_rows=0)
+        encode_cases(model, TASK, sample=Sample(0))
     with pytest.raises(ValueError, match="no cases to evaluate"):
-        encode_cases(model, TASK, cases=[])
+        encode_cases(model, TASK, sample=Sample(cases=[]))
 
 
 def test_the_table_has_the_full_model_first_and_every_subnetwork_on_every_case():
@@ -223,7 +224,7 @@ def test_the_table_has_the_full_model_first_and_every_subnetwork_on_every_case()
     assert (table["kl"][4:] > 0.5).all()
     low, high = wilson_interval(4, 10)
     assert (table["low"].iloc[-1], table["high"].iloc[-1]) == pytest.approx((low, high))
-    assert evaluate(model, TASK, [pruned], cases=["ood"])["n"].tolist() == [10, 10]
+    assert evaluate(model, TASK, [pruned], sample=Sample(cases=["ood"]))["n"].tolist() == [10, 10]
 
 
 def test_a_subnetwork_of_another_model_is_refused():

@@ -15,9 +15,9 @@ from hc_lens.data.stored import load_stored_task
 from hc_lens.data.synthetic import LABELS, synthetic_config, synthetic_tokenizer
 from hc_lens.models import new_model
 from hc_lens.origin import Origin
-from hc_lens.pruning import PruneConfig
+from hc_lens.pruning import PruneConfig, evaluation_of, means_into, open_pruned, prune_into
 from hc_lens.runs import Run, RunError
-from hc_lens.stages import Measuring, evaluation_of, means_into, open_pruned, prune_into
+from hc_lens.sample import Measuring
 from hc_lens.study import StudyConfig, embedded_model, run_study
 from hc_lens.sweep import chosen_checkpoints, prune_checkpoints_into
 from hc_lens.train import TrainConfig, finetune

@@ -10,6 +10,7 @@ from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier
 from hc_lens.pruning import PathResult, PruneConfig, prune, prune_path
 from hc_lens.pruning.path import cut_steps
+from hc_lens.sample import Sample
 from hc_lens.study import embedded_model
 
 _GRID = (0.25, 0.5, 0.75)
@@ -28,7 +29,7 @@ def model() -> Classifier:
 
 @pytest.fixture(scope="module")
 def means(model: Classifier, task: Task) -> ActivationMeans:
-    return ActivationMeans.collect(model, task.train, max_length=32)
+    return ActivationMeans.collect(model, task.train, sample=Sample(max_length=32))
 
 
 @pytest.fixture(scope="module")

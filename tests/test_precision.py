@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from hc_lens import machine, precision
+from hc_lens.cache import options_of
 from hc_lens.cli import main
 from hc_lens.data import Task, synthetic_nli
 from hc_lens.machine import Products, weights_as_fused
@@ -21,11 +22,10 @@ from hc_lens.models import Classifier, fused
 from hc_lens.models.fused_blocks import FusedPostNorm
 from hc_lens.modular.incontext.config import Training
 from hc_lens.precision import Resolved, products_of, resolve, resolve_asked, settled, settled_in, told
-from hc_lens.pruning import PruneConfig, prune
+from hc_lens.pruning import PruneConfig, evaluate_into, prune, prune_into
 from hc_lens.relations.config import FinetuneConfig, RelationConfig
 from hc_lens.runs import Run
-from hc_lens.stages import Measuring, evaluate_into, prune_into
-from hc_lens.stages.kept import options_of
+from hc_lens.sample import Measuring, Sample
 from hc_lens.study import DEMO, StudyConfig, embedded_model
 from hc_lens.sweep import Board, PruneJob
 from hc_lens.sweep.worker import work
@@ -48,7 +48,7 @@ def task() -> Task:
 
 @pytest.fixture(scope="module")
 def means(model: Classifier, task: Task) -> ActivationMeans:
-    return ActivationMeans.collect(model, task.train, max_rows=10, max_length=32)
+    return ActivationMeans.collect(model, task.train, sample=Sample(10, max_length=32))
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_tables_are_kept_under_the_precision_they_were_computed_in(
     tmp_path: Path, model: Classifier, task: Task, means: ActivationMeans, speedup: dict[str, float]
 ) -> None:
     pruned = prune_into(tmp_path / "pruned", model, task.train, means, replace(PRUNE, precision="fp32"), [1])
-    evaluate_into(pruned, model, task, max_rows=2, precision="auto", trained=False)
+    evaluate_into(pruned, model, task, sample=Sample(2, precision="auto"), trained=False)
     assert options_of(pruned.run, "evaluation/full")["precision"] == "fp32"  # type: ignore[index]
 
 

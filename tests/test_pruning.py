@@ -21,6 +21,7 @@ from hc_lens.pruning.advice import CLOSED, OPEN, Ended, warnings_of
 from hc_lens.pruning.objective import kl_divergence, kl_to_full, lagrangian
 from hc_lens.pruning.trained import TrainedGates
 from hc_lens.pruning.training import HISTORY, GateTraining, data_order, frozen, runs_together, stream
+from hc_lens.sample import Sample
 from hc_lens.units import Head
 
 
@@ -243,7 +244,7 @@ def paper_training(steps=3):
     config = BertConfig(vocab_size=200, max_position_embeddings=32)
     model = new_model(config, labels=3)
     data = rows(256, 3, 6, vocab=200)
-    means = ActivationMeans.collect(model, data, max_rows=32)
+    means = ActivationMeans.collect(model, data, sample=Sample(32))
     paper = PruneConfig.paper(0.5)
     order = data_order(data, paper, 42)
     loss = kl_to_full(model, data, torch.unique(order[: steps * paper.accumulation]))

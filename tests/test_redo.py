@@ -10,28 +10,25 @@ import pytest
 from hc_lens.data import Task, synthetic_nli
 from hc_lens.data.stored import save_task
 from hc_lens.origin import Origin
-from hc_lens.pruning import PruneConfig
-from hc_lens.stages import (
-    Measuring,
-    Rows,
-    ablate_into,
-    attention_into,
-    core_into,
-    dependence_into,
-    estimate_into,
-    evaluate_into,
-    greedy_into,
-    interactions_into,
-    means_into,
-    open_pruned,
-    prune_into,
-    prune_path_into,
-    removal_into,
+from hc_lens.pruning import PruneConfig, means_into, open_pruned, prune_into, prune_path_into
+from hc_lens.questions import (
+    Ablation,
+    Accuracy,
+    Attention,
+    AttentionMap,
+    Dependence,
+    Estimate,
+    Greedy,
+    HeuristicCore,
+    Pairs,
+    Removal,
 )
+from hc_lens.sample import Measuring, Sample
 from hc_lens.study import embedded_model, finetune_study
 from hc_lens.sweep import Pool, PruneJob, run_jobs
 from hc_lens.train import TrainConfig
 from hc_lens.units import Head
+from tests.asking import opened
 from tests.contents import contents
 
 _PRUNE = replace(PruneConfig.desk(0.5, steps=4), batch_size=4, gate_std=2.0, max_length=32, memory_gib=1e-6, precision="fp32")
@@ -61,16 +58,13 @@ def path(root: Path) -> None:
 
 
 def measured(root: Path) -> None:
-    run, model, task, rows = open_pruned(root / "pruned"), embedded_model(), small(), Rows(2)
-    evaluate_into(run, model, task, max_rows=2)
-    attention_into(run, model, task, max_rows=2)
-    core_into([run], k=1, permutations=10)
-    ablate_into(run, model, task, {"core": _HEADS}, max_rows=2, controls=2)
-    interactions_into(run, model, task, _HEADS, rows, controls=2)
-    greedy_into(run, model, task, _HEADS, 1, rows, controls=2)
-    removal_into(run, model, task, run.subnetworks[0].heads, rows)
-    dependence_into(run, model, task, _HEADS, rows, controls=2)
-    estimate_into(run, model, task, rows)
+    run = opened(open_pruned(root / "pruned"), embedded_model(), small())
+    kept = tuple(run.subnetworks[0].heads)
+    for question in (
+        *(Accuracy(), Attention(_HEADS), AttentionMap(_HEADS), HeuristicCore(1, 10), Ablation(_HEADS, 2), Pairs(_HEADS, 2)),
+        *(Greedy(1, heads=_HEADS, controls=2), Removal(kept), Dependence(_HEADS, 2), Estimate()),
+    ):
+        run.ask(question, Sample(2))
 
 
 def swept(root: Path) -> None:
@@ -80,8 +74,16 @@ def swept(root: Path) -> None:
 
 
 _TABLES = ["attention", "attention_groups", "profiles", "effects", "additivity", "interactions", "domains", "greedy", "removal"]
-_TABLES += ["dependence", "estimates", "agreement", "evaluation/full", "evaluation/seed-42", "evaluation/seed-43"]
-_OPTIONS = [name for name in _TABLES if name not in ("attention_groups", "profiles", "effects", "interactions")]
+_TABLES += [
+    "dependence",
+    "attention_pair",
+    "estimates",
+    "agreement",
+    "evaluation/full",
+    "evaluation/seed-42",
+    "evaluation/seed-43",
+]
+_OPTIONS = [name for name in _TABLES if name not in ("attention_groups", "profiles", "effects", "interactions", "agreement")]
 _SEEDS = ["gates/seed-42.safetensors", "history/seed-42.parquet", "outcome/seed-42.json", "subnetworks/seed-42.safetensors"]
 
 CASES: dict[str, tuple[Callable[[Path], None], ...]] = {
@@ -96,7 +98,7 @@ CASES: dict[str, tuple[Callable[[Path], None], ...]] = {
     **{f"means/{name}": (pruned,) for name in ("means.json", "*.safetensors")},
     **{f"pruned/{name}": (pruned,) for name in (*_SEEDS, "seeds.json", "subnetworks/means/*.safetensors")},
     **{f"pruned/{name}.parquet": (measured,) for name in _TABLES},
-    **{f"pruned/{name}.options.json": (measured,) for name in _OPTIONS if name not in ("estimates", "agreement")},
+    **{f"pruned/{name}.options.json": (measured,) for name in _OPTIONS},
     **{f"pruned/{name}.safetensors": (measured,) for name in ("singles", "joint")},
     "pruned/core.json": (measured,),
     "pruned/task.json": (measured,),

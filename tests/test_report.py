@@ -1,6 +1,7 @@
 """A report says what its numbers say: the phenomenon, its absence, or that they cannot tell; on one safe page."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hc_lens.analysis import Ablation, NullResult
+from hc_lens.analysis import Ablation as Ablated
+from hc_lens.analysis import NullResult
 from hc_lens.analysis.effects import CaseRows
 from hc_lens.analysis.overlap import Core
-from hc_lens.report import CoreSummary, Finding, ReportInputs, headline, page, read, study_article, tables, write_report
-from hc_lens.statistics import Interval, RankCorrelation
+from hc_lens.questions import Ablation, Accuracy, HeuristicCore, Outcome, Training
+from hc_lens.questions.ablation import shown_effects
+from hc_lens.questions.accuracy import by_sparsity, facts
+from hc_lens.questions.kept_core import CoreSummary
+from hc_lens.questions.page import article, headline
+from hc_lens.questions.question import Answer, every_question
+from hc_lens.report import Article, Finding, page, write_article
+from hc_lens.statistics import Interval
 from hc_lens.units import Head
 from tests.pages import Links, chromium, until, width_of
 
@@ -22,27 +30,76 @@ _CORE = (Head(0, 1), Head(1, 0), Head(1, 2))
 _HEADS = [Head(layer, index) for layer in range(3) for index in range(4)]
 
 
-def _inputs(holds: bool = True, seeds: int = 8, **changes: Any) -> ReportInputs:
+@dataclass(frozen=True)
+class Inputs:
+    """What a study has measured; None for what it has not."""
+
+    evaluation: pd.DataFrame
+    frequency: pd.DataFrame
+    mlps: pd.DataFrame
+    core: CoreSummary
+    training: pd.DataFrame | None
+    joint: pd.DataFrame | None
+    effects: pd.DataFrame | None
+    additivity: pd.DataFrame
+    title: str = "Do subnetworks differ?"
+    question: str = "Do subnetworks of one model generalize differently?"
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ("The data is synthetic.",)
+    config: Mapping[str, object] = field(default_factory=lambda: {"train": {"steps": 300}, "seeds": [42, 43]})
+
+    @property
+    def answers(self) -> list[Answer]:
+        kept = pd.DataFrame({"head": [str(head) for head in self.core.heads]})
+        core = {
+            "core": kept,
+            "frequency": self.frequency,
+            "mlps": self.mlps,
+            "subnetwork_similarity": pd.DataFrame(columns=["sparsity", "n", "mean"]),
+        }
+        sets = {"sets": {"core": [str(head) for head in self.core.heads]}}
+        ablated = {"effects": self.effects, "additivity": self.additivity}
+        found = [
+            None if self.training is None else Answer(Training(), {"training": self.training}, {}),
+            Accuracy.of_table(self.evaluation),
+            Answer(HeuristicCore(), core if self.joint is None else core | {"joint": self.joint}, {"core": self.core}),
+            None if self.effects is None else Answer(Ablation(), ablated, sets),
+            Answer(Outcome(), {}, {"warnings": self.warnings, "collapsed": {}}),
+        ]
+        return [answer for answer in found if answer is not None]
+
+    @property
+    def article(self) -> Article:
+        answered = [type(answer.question) for answer in self.answers]
+        return article(
+            self.answers,
+            title=self.title,
+            question=self.question,
+            unmeasured=[each for each in every_question() if each not in answered],
+            facts=facts(self.evaluation, {}),
+            provenance={"hc_lens": "0.1.0", "data": "ab" * 32},
+            config=self.config,
+            warnings=self.warnings,
+            notes=self.notes,
+        )
+
+
+def _inputs(holds: bool = True, seeds: int = 8, **changes: Any) -> Inputs:
     """A study in which every claim holds, or every claim is turned round."""
     core = CoreSummary(_CORE, 16, 16, (0.5, 0.7), 0.02, 0.0, 1.0, 1e-4)
     if not holds:
         core = replace(core, heads=(), p_value=1.0)
-    inputs = ReportInputs(
-        title="Do subnetworks differ?",
-        question="Do subnetworks of one model generalize differently?",
-        provenance={"hc_lens": "0.1.0", "data": "ab" * 32},
-        config={"train": {"steps": 300}, "seeds": [42, 43]},
+    rank = {"rho": 0.8 if holds else -0.8, "p_value": 1e-9, "n_heads": 12}
+    inputs = Inputs(
         evaluation=_evaluation(holds, seeds),
         frequency=_frequency(),
         core=core,
         training=_training(holds),
-        joint=pd.DataFrame({"i": [0, 8], "j": [0, 8], "heads": [9, 3]}),
+        joint=pd.DataFrame({"i": [0, 8], "j": [0, 8], "heads": [9, 3]}).assign(**rank),
         mlps=pd.DataFrame({"sparsity": [0.5, 0.5], "layer": [0, 1], "count": [8, 8 if holds else 7], "of": [8, 8]}),
-        rank=RankCorrelation(0.8 if holds else -0.8, 1e-9, 12),
         effects=_effects(holds),
         additivity=_additivity(holds),
         warnings=() if holds else ("seed 43 at 70 % sparsity: 8 points off its target",),
-        notes=("The data is synthetic.",),
     )
     return replace(inputs, **changes)
 
@@ -87,7 +144,9 @@ def _effects(holds: bool) -> pd.DataFrame:
             rows.append((str(head), case, "accuracy", effect, effect - 0.02, effect + 0.02))
     rows += [("core", case, "accuracy", 0.5, 0.45, 0.55) for case in _CASES]
     rows += [("core", case, "margin", 3.0, 2.5, 3.5) for case in _CASES]
-    return pd.DataFrame(rows, columns=["group", "case", "scale", "effect", "low", "high"])
+    return pd.DataFrame(rows, columns=["group", "case", "scale", "effect", "low", "high"]).assign(
+        case_group=lambda table: table["case"].map(_CASES)
+    )
 
 
 def _additivity(holds: bool) -> pd.DataFrame:
@@ -110,11 +169,11 @@ def _additivity(holds: bool) -> pd.DataFrame:
         "control_low",
         "control_high",
     ]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=columns).assign(case_group=lambda table: table["case"].map(_CASES))
 
 
-def _by_key(inputs: ReportInputs) -> dict[str, Finding]:
-    return {finding.key: finding for finding in read(inputs)}
+def _by_key(inputs: Inputs) -> dict[str, Finding]:
+    return {finding.key: finding for finding in inputs.article.findings}
 
 
 _PRESENT = {
@@ -157,7 +216,7 @@ def test_with_inverted_tables_every_sentence_says_that_it_is_absent() -> None:
     # The core keeps its heads here, so that there is something to ablate.
     findings = _by_key(_inputs(holds=False)) | {
         finding.key: finding
-        for finding in read(_inputs(holds=False, core=_inputs().core))
+        for finding in _inputs(holds=False, core=_inputs().core).article.findings
         if finding.key in ("core-ood", "core-others")
     }
     assert {key: finding.short for key, finding in findings.items()} == _ABSENT
@@ -179,18 +238,18 @@ def test_a_checkpoint_without_an_accuracy_leaves_the_onset_undecided() -> None:
 
 
 def test_what_was_not_measured_is_said_so() -> None:
-    bare = _inputs(training=None, joint=None, mlps=None, rank=None, effects=None, additivity=None)
+    bare = _inputs(training=None, joint=None, effects=None)
     unmeasured = {key for key, finding in _by_key(bare).items() if finding.verdict == "not measured"}
-    assert unmeasured == {"onset", "rank", "mlps", "core-ood", "core-others", "additive-accuracy", "additive-margin"}
-    assert "not recorded" not in headline(read(bare))
-    assert page.html(study_article(bare)).count("js-plotly-plot") == page.html(study_article(_inputs())).count("js-plotly-plot")
+    assert unmeasured == {"onset", "rank", "core-ood", "core-others", "additive-accuracy", "additive-margin"}
+    assert "not recorded" not in headline(bare.article.findings)
+    assert page.html(bare.article).count("js-plotly-plot") == page.html(_inputs().article).count("js-plotly-plot")
 
 
 def test_with_one_sparsity_there_is_no_comparison_of_sparsities() -> None:
     table = _inputs().evaluation
-    one = _inputs(evaluation=table[table["sparsity"] != 0.7], joint=None, rank=None)
+    one = _inputs(evaluation=table[table["sparsity"] != 0.7], joint=None)
     assert _by_key(one)["sparser"].verdict == "not measured"
-    assert "differ out of domain;" in headline(read(one))
+    assert "differ out of domain;" in headline(one.article.findings)
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -212,7 +271,7 @@ def test_subnetworks_that_scatter_no_more_than_their_rows_do_not_differ() -> Non
 
 def test_the_spread_sentence_has_the_table_s_numbers() -> None:
     inputs = _inputs()
-    rows = inputs.by_sparsity[0.5]
+    rows = by_sparsity(inputs.evaluation)[0.5]
     sentence = _by_key(inputs)["spread-0.5"].sentence
     ranges = rows.groupby("case")["accuracy"].agg(lambda accuracy: accuracy.max() - accuracy.min())
     widest = rows[rows["case"] == ranges.drop("matched").idxmax()]["accuracy"]
@@ -245,10 +304,11 @@ def test_a_core_whose_k_was_chosen_from_the_data_says_that_p_is_optimistic() -> 
 
 def test_the_tables_of_accuracy_and_effects_give_intervals() -> None:
     inputs = _inputs()
-    accuracy = tables.accuracy_table(inputs)
+    shown = {table.title: table for section in inputs.article.sections for table in (*section.shown, *section.folded)}
+    accuracy = shown["Accuracy by case (%)"]
     assert accuracy.columns[2] == "full [95 %]"
     assert accuracy.rows[0][:3] == ("ID", "matched", "95.0 [92.0, 98.0]")
-    effects = tables.effect_table(inputs, tables.shown_effects(inputs))
+    effects = shown["Accuracy lost to ablation (points [95 %])"]
     swap = dict(zip(effects.columns, next(row for row in effects.rows if row[1] == "swap"), strict=True))
     assert swap["core"] == "50.0 [45.0, 55.0]"
     assert "[" not in swap["mean of 9 other heads"], "these effects hold no interval of that mean"
@@ -257,15 +317,16 @@ def test_the_tables_of_accuracy_and_effects_give_intervals() -> None:
 def test_the_mean_of_other_heads_keeps_the_interval_it_comes_with() -> None:
     mean = pd.DataFrame([("mean of 9 other heads", case, "accuracy", 0.01, 0.005, 0.02) for case in _CASES])
     mean.columns = ["group", "case", "scale", "effect", "low", "high"]
+    mean["case_group"] = mean["case"].map(_CASES)
     inputs = _inputs(effects=pd.concat([_effects(True), mean], ignore_index=True))
-    shown = tables.shown_effects(inputs)
+    shown = shown_effects(inputs.answers[3])
     rows = shown[shown["group"] == "mean of 9 other heads"]
     assert len(rows) == len(_CASES)
     assert set(rows["low"]) == {0.005}
-    bars = page.html(study_article(inputs))
+    bars = page.html(inputs.article)
     assert "95 % interval 0.5% to 2.0%" in bars
     assert "without an interval" not in bars
-    assert "without an interval" in page.html(study_article(_inputs()))
+    assert "without an interval" in page.html(_inputs().article)
 
 
 def _ood(table: pd.DataFrame, scale: str, **values: object) -> pd.DataFrame:
@@ -311,7 +372,7 @@ def test_the_analyses_tables_fit_as_they_are() -> None:
     sets = [(head,) for head in _HEADS] + [_CORE, (Head(2, 0), Head(2, 1), Head(0, 0))]
     values = lambda: {"accuracy": rng.integers(0, 2, 200).astype(float), "margin": rng.normal(size=200)}  # noqa: E731
     groups = {str(head): (head,) for head in _HEADS} | {"core": _CORE}
-    ablation = Ablation(groups, {"core": [sets[-1]]}, cases, values(), {units: values() for units in sets})
+    ablation = Ablated(groups, {"core": [sets[-1]]}, cases, values(), {units: values() for units in sets})
     kept = np.ones((4, 3, 5), dtype=bool)
     core = Core(_CORE, 4, kept)
     null = NullResult(3, 0.02, 0.03, 0.1, Interval(0.0, 1.0), 2, 0.001, 1000)
@@ -321,28 +382,28 @@ def test_the_analyses_tables_fit_as_they_are() -> None:
         additivity=ablation.super_additivity(),
     )
     assert inputs.core.null_high == 1.0
-    assert {finding.verdict for finding in read(inputs)} <= {"yes", "no", "undecided"}
-    text = page.html(study_article(inputs))
+    assert {finding.verdict for finding in inputs.article.findings} <= {"yes", "no", "undecided"}
+    text = page.html(inputs.article)
     assert "mean of 9 other heads" in text
     assert "3 of 3 in the lower half" in text
 
 
-@pytest.mark.parametrize("name", ["evaluation", "frequency", "training", "joint", "mlps", "effects", "additivity"])
+@pytest.mark.parametrize("name", ["evaluation", "frequency", "training", "joint", "mlps", "effects"])
 def test_a_table_without_a_column_is_named(name: str) -> None:
     table: pd.DataFrame = getattr(_inputs(), name)
     column = table.columns[1]
-    with pytest.raises(ValueError, match=rf"the report's {name} table has no column '{column}'"):
-        _inputs(**{name: table.drop(columns=column)})
+    with pytest.raises(ValueError, match=rf"the {name} table needs the columns .*'{column}'"):
+        _ = _inputs(**{name: table.drop(columns=column)}).answers
 
 
 def test_an_evaluation_without_subnetworks_is_refused() -> None:
     full = _inputs().evaluation.query("subnetwork == 'full'")
     with pytest.raises(ValueError, match="needs at least one subnetwork"):
-        _inputs(evaluation=full)
+        _ = _inputs(evaluation=full).answers
 
 
 def test_the_page_loads_nothing_and_holds_plotly_once() -> None:
-    text = page.html(study_article(_inputs()))
+    text = page.html(_inputs().article)
     links = Links()
     links.feed(text)
     assert links.loads == []
@@ -355,10 +416,10 @@ def test_the_page_loads_nothing_and_holds_plotly_once() -> None:
 
 def test_page_and_markdown_say_the_same_and_show_what_was_run(tmp_path: Path) -> None:
     inputs = _inputs()
-    assert write_report(inputs, tmp_path / "run") == tmp_path / "run" / "report.html"
+    assert write_article(inputs.article, tmp_path / "run") == tmp_path / "run" / "report.html"
     text = (tmp_path / "run" / "report.html").read_text("utf-8").replace("\N{NARROW NO-BREAK SPACE}", " ")
     twin = (tmp_path / "run" / "report.md").read_text("utf-8")
-    for finding in read(inputs):
+    for finding in inputs.article.findings:
         for part in finding.sentence.split(". "):
             assert part.replace("&", "&amp;").replace("'", "&#39;") in text
             assert part in twin.replace("\\", "")
@@ -371,13 +432,13 @@ def test_page_and_markdown_say_the_same_and_show_what_was_run(tmp_path: Path) ->
 
 def test_every_row_of_a_markdown_table_has_the_columns_of_its_head() -> None:
     width = 0
-    for line in page.markdown(study_article(_inputs())).split("\n"):
+    for line in page.markdown(_inputs().article).split("\n"):
         cells = line.replace("\\|", "").count("|")
         assert not cells or not width or cells == width, line
         width = cells
 
 
-def _evil_inputs() -> ReportInputs:
+def _evil_inputs() -> Inputs:
     inputs = _inputs()
     named = {"case": {"swap": _EVIL}}
     return replace(
@@ -395,17 +456,17 @@ def _evil_inputs() -> ReportInputs:
 
 
 def test_text_from_the_data_cannot_become_markup() -> None:
-    text = page.html(study_article(_evil_inputs()))
+    text = page.html(_evil_inputs().article)
     assert _EVIL not in text
     assert "<script>window" not in text
-    assert text.count("<script") == page.html(study_article(_inputs())).count("<script")
-    twin = page.markdown(study_article(_evil_inputs()))
+    assert text.count("<script") == page.html(_inputs().article).count("<script")
+    twin = page.markdown(_evil_inputs().article)
     assert _EVIL not in twin
     assert r"core \| \<script\>" in twin
 
 
 def test_an_earlier_report_survives_a_failing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_report(_inputs(), tmp_path)
+    write_article(_inputs().article, tmp_path)
     before = (tmp_path / "report.html").read_bytes()
 
     def fail() -> str:
@@ -413,7 +474,7 @@ def test_an_earlier_report_survives_a_failing_one(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(page, "get_plotlyjs", fail)
     with pytest.raises(RuntimeError, match="no plotly"):
-        write_report(_inputs(holds=False), tmp_path)
+        write_article(_inputs(holds=False).article, tmp_path)
     assert (tmp_path / "report.html").read_bytes() == before
     assert sorted(file.name for file in tmp_path.iterdir()) == ["report.html", "report.md"]
 
@@ -421,12 +482,12 @@ def test_an_earlier_report_survives_a_failing_one(tmp_path: Path, monkeypatch: p
 def test_a_report_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="report"):
-        write_report(_inputs(), tmp_path / "file")
+        write_article(_inputs().article, tmp_path / "file")
 
 
 @pytest.mark.chromium
 def test_chromium_draws_every_figure_without_an_error_or_a_request(tmp_path: Path) -> None:
-    path = write_report(_evil_inputs(), tmp_path)
+    path = write_article(_evil_inputs().article, tmp_path)
     with chromium() as browser:
         for width in (1200, 600):
             width_of(browser, width)

@@ -16,7 +16,7 @@ from hc_lens.data.synthetic import synthetic_config, synthetic_tokenizer
 from hc_lens.models import new_model
 from hc_lens.origin import Origin
 from hc_lens.pruning import PruneConfig
-from hc_lens.stages import Measuring
+from hc_lens.sample import Measuring
 from hc_lens.sweep.board import Board, worker_of
 from hc_lens.sweep.prune_job import PruneJob
 from hc_lens.sweep.slurm import SlurmOptions, submit

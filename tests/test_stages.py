@@ -9,16 +9,17 @@ import pandas as pd
 import pytest
 import torch
 
-from hc_lens import metrics, stages
+from hc_lens import metrics, pruning
 from hc_lens.data import Task, synthetic_nli
 from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier
-from hc_lens.pruning import PruneConfig
+from hc_lens.pruning import PruneConfig, Pruned, evaluate_into, evaluation_of, means_into, open_pruned, prune_into
 from hc_lens.pruning import trained as trained_gates
 from hc_lens.pruning.advice import CLOSED
 from hc_lens.pruning.trained import TrainedGates
+from hc_lens.questions import kept_core
 from hc_lens.runs import BusyError, RunError
-from hc_lens.stages import Pruned, evaluate_into, evaluation_of, means_into, open_pruned, prune_into
+from hc_lens.sample import Sample
 from hc_lens.study import embedded_model
 from hc_lens.subnetwork import Subnetwork, SubnetworkError
 
@@ -51,7 +52,7 @@ def test_means_are_of_random_rows_and_collected_once(
     model: Classifier, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = means_into(tmp_path / "means", model, task.train, rows=20, max_length=32)
-    in_order = ActivationMeans.collect(model, task.train, max_rows=20, max_length=32)
+    in_order = ActivationMeans.collect(model, task.train, sample=Sample(20, max_length=32))
     assert not torch.allclose(first.head, in_order.head), "the first rows may all come from one source"
 
     def never(*args: object, **kwargs: object) -> None:
@@ -75,7 +76,7 @@ def test_pruning_goes_on_with_the_seeds_that_an_interruption_left_out(
         trained.append(tuple(seeds))
         return train(model, encoded, means, config, seeds, *rest)
 
-    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", interrupted)
+    monkeypatch.setattr("hc_lens.pruning.missing_seeds.train_seeds", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prune_into(tmp_path / "stopped", model, task.train, means, _CONFIG, _SEEDS)
     with pytest.raises(RunError, match=r"a pruning run that has not finished, seeds \[44\] are missing: start it again"):
@@ -83,7 +84,7 @@ def test_pruning_goes_on_with_the_seeds_that_an_interruption_left_out(
     trained[:] = [()]  # room for one more
     resumed = prune_into(tmp_path / "stopped", model, task.train, means, _CONFIG, _SEEDS)
     assert trained == [(), (44,)], "the first two are kept"
-    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", train)
+    monkeypatch.setattr("hc_lens.pruning.missing_seeds.train_seeds", train)
     whole = prune_into(tmp_path / "whole", model, task.train, means, _CONFIG, _SEEDS)
     for one, other in zip(resumed.subnetworks, whole.subnetworks, strict=True):
         assert one.seed == other.seed
@@ -98,24 +99,24 @@ def test_a_run_takes_further_seeds_and_trains_and_evaluates_only_those(
 ) -> None:
     directory = tmp_path / "pruned"
     first = prune_into(directory, model, task.train, means, _CONFIG, [43])
-    before = evaluate_into(first, model, task, max_rows=5, trained=False)
+    before = evaluate_into(first, model, task, sample=Sample(5), trained=False)
     more = prune_into(directory, model, task.train, means, _CONFIG, [42, 43])
     evaluated: list[list[int | None]] = []
     measure = metrics.evaluate
 
-    def watched(model: Any, task: Any, subnetworks: Any, **options: Any) -> Any:
+    def watched(model: Any, task: Any, subnetworks: Any, *rest: Any, **options: Any) -> Any:
         evaluated.append([sub.seed for sub in subnetworks])
-        return measure(model, task, subnetworks, **options)
+        return measure(model, task, subnetworks, *rest, **options)
 
     monkeypatch.setattr("hc_lens.metrics.evaluate", watched)
-    table = evaluate_into(more, model, task, max_rows=5, trained=False)
+    table = evaluate_into(more, model, task, sample=Sample(5), trained=False)
     assert evaluated == [[42]]
     assert [sub.seed for sub in open_pruned(directory).subnetworks] == [42, 43]
     assert list(dict.fromkeys(table["subnetwork"])) == ["full", "seed 42", "seed 43"]
     kept = table[table["subnetwork"] != "seed 42"].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, before, check_exact=True)
     assert prune_into(directory, model, task.train, means, _CONFIG, [43]).subnetworks == first.subnetworks, "as asked"
-    evaluate_into(first, model, task, max_rows=4, trained=False)
+    evaluate_into(first, model, task, sample=Sample(4), trained=False)
     with pytest.raises(RunError, match="are of different rows: evaluate the run again"):
         evaluation_of(more)
 
@@ -162,9 +163,9 @@ def test_a_collapsed_seed_is_an_outcome_that_is_kept_beside_the_others(
     assert set(pruned.history()["seed"]) == set(_SEEDS)
     again = open_pruned(directory)
     assert ([sub.seed for sub in again.subnetworks], again.warnings) == ([42, 44], pruned.warnings)
-    table = evaluate_into(again, model, task, max_rows=5, trained=False)
+    table = evaluate_into(again, model, task, sample=Sample(5), trained=False)
     assert list(dict.fromkeys(table["subnetwork"])) == ["full", "seed 42", "seed 44"]
-    assert stages.core_into([again], 1, 10).n == 2
+    assert kept_core.core_into([again], 1, 10).n == 2
     assert [sub.seed for sub in prune_into(directory, model, task.train, means, config, [42, 44]).subnetworks] == [42, 44]
     with pytest.raises(RunError, match=r"1 of 1 seeds collapsed \(43: every gate ended closed\), so there is no subnetwork"):
         open_pruned(directory, seeds=[43])
@@ -185,12 +186,12 @@ def test_a_collapsed_seed_is_trained_again_only_without_its_outcome(
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", never)
+    monkeypatch.setattr("hc_lens.pruning.missing_seeds.train_seeds", never)
     assert list(prune_into(directory, model, task.train, means, _CONFIG, [42, 43]).collapsed) == [42, 43]
     file = directory / "outcome" / "seed-42.json"
-    assert f"delete {file} to train it again" in stages.kept_outcome(none.run)
+    assert f"delete {file} to train it again" in pruning.kept_outcome(none.run)
     file.unlink()
-    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", train)
+    monkeypatch.setattr("hc_lens.pruning.missing_seeds.train_seeds", train)
     redone = prune_into(directory, model, task.train, means, _CONFIG, [42, 43])
     assert ([sub.seed for sub in redone.subnetworks], list(redone.collapsed)) == ([42], [43])
     assert file.exists()
@@ -201,12 +202,12 @@ def test_a_collapsed_seed_of_a_rising_target_has_no_subnetwork_at_any_sparsity(
 ) -> None:
     collapsing(monkeypatch, 43)
     grid = [0.2, 0.5]
-    path = stages.prune_path_into(tmp_path / "path", model, task.train, means, _CONFIG, grid, [42, 43])
+    path = pruning.prune_path_into(tmp_path / "path", model, task.train, means, _CONFIG, grid, [42, 43])
     assert {target: [sub.seed for sub in subs] for target, subs in path.by_target.items()} == {0.2: [42], 0.5: [42]}
     assert path.collapse == "1 of 2 seeds collapsed (43: every gate ended closed)"
-    assert stages.open_path(tmp_path / "path").collapsed == {43: CLOSED}
-    empty = stages.prune_path_into(tmp_path / "path", model, task.train, means, _CONFIG, grid, [43])
-    assert set(evaluate_into(empty, model, task, max_rows=5, trained=False)["subnetwork"]) == {"full"}
+    assert pruning.open_path(tmp_path / "path").collapsed == {43: CLOSED}
+    empty = pruning.prune_path_into(tmp_path / "path", model, task.train, means, _CONFIG, grid, [43])
+    assert set(evaluate_into(empty, model, task, sample=Sample(5), trained=False)["subnetwork"]) == {"full"}
 
 
 def test_runs_of_earlier_versions_open(pruned: Pruned) -> None:
@@ -220,7 +221,7 @@ def test_runs_of_earlier_versions_open(pruned: Pruned) -> None:
 
 
 def test_only_subnetworks_have_a_target(pruned: Pruned, model: Classifier, task: Task) -> None:
-    table = evaluate_into(pruned, model, task, max_rows=5, trained=False)
+    table = evaluate_into(pruned, model, task, sample=Sample(5), trained=False)
     full = table["subnetwork"] == "full"
     assert table.loc[full, "target"].isna().all()
     assert set(table.loc[~full, "target"]) == {0.5}
@@ -260,6 +261,6 @@ def test_a_run_without_its_means_is_refused(pruned: Pruned) -> None:
 
 def test_the_report_s_steps_name_the_command_that_comes_first(pruned: Pruned) -> None:
     with pytest.raises(RunError, match=r"has no core\.json yet: find the core first"):
-        stages.open_core(pruned.run)
+        kept_core.open_core(pruned.run)
     with pytest.raises(RunError, match=r"has no evaluation/full yet: evaluate the run first"):
-        stages.pruned_evaluation([pruned])
+        pruning.pruned_evaluation([pruned])

@@ -16,28 +16,19 @@ from hc_lens.data import Task, synthetic_nli
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
-from hc_lens.pruning import PruneConfig
+from hc_lens.pruning import PruneConfig, Pruned, evaluate_into, evaluation_of, means_into, open_pruned
+from hc_lens.questions import Ablation, Removal
+from hc_lens.questions.ablated import single_ablations
+from hc_lens.questions.kept_core import core_into, core_of, open_core, open_core_of
+from hc_lens.questions.page import run_article
+from hc_lens.report import Article
 from hc_lens.runs import Run, RunError
-from hc_lens.stages import (
-    Pruned,
-    Rows,
-    ablate_into,
-    core_into,
-    core_of,
-    evaluate_into,
-    evaluation_of,
-    means_into,
-    open_core,
-    open_core_of,
-    open_pruned,
-    removal_into,
-    report_inputs,
-    singles_into,
-)
+from hc_lens.sample import Sample
 from hc_lens.study import embedded_model
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.train import TrainConfig, evaluations, finetune
 from hc_lens.units import Head
+from tests.asking import opened
 
 CONFIG = PruneConfig.desk(0.5, steps=10)
 
@@ -140,9 +131,9 @@ def test_a_core_of_an_earlier_version_opens_with_a_warning_and_not_for_another_n
     with pytest.warns(UserWarning, match="earlier version"):
         assert open_core_of([pruned]) == core
     grown = pruned_run(tmp_path / "run", means, {45: {A}})
-    for opened in (lambda: open_core(grown.run), lambda: open_core_of([grown])):
+    for reads in (lambda: open_core(grown.run), lambda: open_core_of([grown])):
         with pytest.raises(RunError, match="is of 3 subnetworks, not of 4: run hc-lens core again"):
-            opened()
+            reads()
 
 
 def test_a_run_given_twice_is_refused_however_it_is_spelled(
@@ -167,52 +158,60 @@ def test_a_run_given_twice_is_refused_however_it_is_spelled(
 def measured(model: Classifier, task: Task, means: ActivationMeans, tmp_path: Path) -> Pruned:
     """A run that was evaluated, with its core, which was ablated."""
     pruned = pruned_run(tmp_path / "run", means, THREE)
-    evaluate_into(pruned, model, task, max_rows=2, trained=False)
-    core = core_into([pruned], permutations=10)
-    ablate_into(pruned, model, task, {"core": core.heads}, max_rows=2, controls=1)
+    evaluate_into(pruned, model, task, sample=Sample(2), trained=False)
+    core_into([pruned], permutations=10)
+    opened(pruned, model, task).ask(Ablation(controls=1), Sample(2))
     return pruned
+
+
+def article(pruned: Pruned, model: Classifier, task: Task) -> Article:
+    return run_article(opened(pruned, model, task), title="t")
+
+
+def anchors(page: Article) -> set[str]:
+    return {section.anchor for section in page.sections}
 
 
 def test_the_report_leaves_out_an_ablation_of_another_core(
     measured: Pruned, model: Classifier, task: Task, means: ActivationMeans
 ) -> None:
-    before = report_inputs([measured], title="t")
-    assert before.effects is not None
+    before = article(measured, model, task)
+    assert {"ablation", "additivity"} <= anchors(before)
     assert before.notes == ()
     grown = pruned_run(measured.run.path, means, {45: {A}})
-    evaluate_into(grown, model, task, max_rows=2, trained=False)
+    evaluate_into(grown, model, task, sample=Sample(2), trained=False)
     with pytest.raises(RunError, match="run hc-lens core again"):
-        report_inputs([grown], title="t")
-    core = core_into([grown], permutations=10)
-    after = report_inputs([grown], title="t")
-    assert (after.core, after.effects, after.additivity) == (core, None, None)
+        article(grown, model, task)
+    core_into([grown], permutations=10)
+    after = article(grown, model, task)
+    assert not {"ablation", "additivity"} & anchors(after)
     assert after.notes == ("The ablation kept in the run is of another core, L0.H0 L1.H1: hc-lens ablate measures this one.",)
-    ablate_into(grown, model, task, {"core": core.heads}, max_rows=2, controls=1)
-    assert report_inputs([grown], title="t").effects is not None
+    opened(grown, model, task).ask(Ablation(controls=1), Sample(2))
+    assert "ablation" in anchors(article(grown, model, task))
 
 
 def test_the_report_mixes_neither_tasks_nor_rows(measured: Pruned, model: Classifier, task: Task) -> None:
-    before = report_inputs([measured], title="t").effects
+    run = opened(measured, model, task)
+    before = Ablation().kept(run)
     assert before is not None
-    assert before["group"].str.startswith("mean of").any()
-    singles_into(measured, model, task, max_rows=3)
-    after = report_inputs([measured], title="t").effects
+    assert before["effects"]["group"].str.startswith("mean of").any()
+    single_ablations(run, Sample(3))
+    after = Ablation().kept(run)
     assert after is not None
-    assert not after["group"].str.startswith("mean of").any(), "single heads on other rows are not their control"
+    assert not after["effects"]["group"].str.startswith("mean of").any(), "single heads on other rows are not their control"
     fewer = replace(task, ood=dict(list(task.ood.items())[:2]))
-    evaluate_into(measured, model, fewer, max_rows=2, trained=False)
-    mixed = report_inputs([measured], title="t")
-    assert mixed.effects is None
+    evaluate_into(measured, model, fewer, sample=Sample(2), trained=False)
+    mixed = article(measured, model, task)
+    assert "ablation" not in anchors(mixed)
     assert "of another task than the evaluation" in mixed.notes[0]
 
 
 def test_removal_from_subnetworks_is_measured_anew_for_others(
     measured: Pruned, model: Classifier, task: Task, means: ActivationMeans
 ) -> None:
-    rows = Rows(max_rows=2)
-    first = removal_into(measured, model, task, [A], rows)
+    first = opened(measured, model, task).ask(Removal((A,)), Sample(2))["removal"]
     grown = pruned_run(measured.run.path, means, {45: {A}})
-    second = removal_into(grown, model, task, [A], rows)
+    second = opened(grown, model, task).ask(Removal((A,)), Sample(2))["removal"]
     assert set(first["subnetworks"]) == {3}
     assert set(second["subnetworks"]) == {4}
 
@@ -220,11 +219,11 @@ def test_removal_from_subnetworks_is_measured_anew_for_others(
 def test_a_subnetwork_that_was_made_again_otherwise_is_evaluated_again(
     measured: Pruned, model: Classifier, task: Task, means: ActivationMeans
 ) -> None:
-    before = evaluate_into(measured, model, task, max_rows=2, trained=False)
+    before = evaluate_into(measured, model, task, sample=Sample(2), trained=False)
     other = pruned_run(measured.run.path, means, {44: {C}})
     with pytest.raises(RunError, match="evaluation/seed-44 is of another subnetwork than the run holds"):
         evaluation_of(other)
-    after = evaluate_into(other, model, task, max_rows=2, trained=False)
+    after = evaluate_into(other, model, task, sample=Sample(2), trained=False)
     same = [table[table["seed"] != 44].reset_index(drop=True) for table in (before, after)]
     assert same[0].equals(same[1])
     assert not before[before["seed"] == 44]["margin"].equals(after[after["seed"] == 44]["margin"])
@@ -234,36 +233,40 @@ TRAIN = TrainConfig(steps=4, batch_size=8, warmup_steps=1, checkpoint_every=2, m
 
 
 def test_checkpoints_are_evaluated_again_on_other_rows_and_only_then(task: Task, tmp_path: Path) -> None:
-    score = partial(evaluate, trained=False, max_length=32)
-    finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=partial(score, max_rows=2))
+    finetune(
+        embedded_model(), task, TRAIN, tmp_path, evaluate=partial(evaluate, trained=False, sample=Sample(2, max_length=32))
+    )
     assert set(evaluations(tmp_path)["n"]) == {2}
     trained = embedded_model()
-    finetune(trained, task, TRAIN, tmp_path, evaluate=partial(score, max_rows=3))
+    finetune(trained, task, TRAIN, tmp_path, evaluate=partial(evaluate, trained=False, sample=Sample(3, max_length=32)))
     table = evaluations(tmp_path)
     assert set(table["n"]) == {3}
     assert set(table["step"]) == {0, 2, 4}
     last = table[table["step"] == 4].drop(columns="step").reset_index(drop=True)
-    pd.testing.assert_frame_equal(last, score(trained, task, max_rows=3))
+    pd.testing.assert_frame_equal(last, evaluate(trained, task, sample=Sample(3, max_length=32), trained=False))
 
     def never(*args: object, **options: object) -> pd.DataFrame:
         raise AssertionError("evaluated again")
 
-    finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=partial(never, trained=False, max_length=32, max_rows=3))
+    finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=partial(never, trained=False, sample=Sample(3, max_length=32)))
     finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=never)  # of which nothing can be told
 
 
 def test_evaluations_of_different_rows_are_not_one_table(task: Task, tmp_path: Path) -> None:
-    score = partial(evaluate, trained=False, max_length=32)
-    finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=partial(score, max_rows=2))
+    finetune(
+        embedded_model(), task, TRAIN, tmp_path, evaluate=partial(evaluate, trained=False, sample=Sample(2, max_length=32))
+    )
     (tmp_path / "evaluation" / "step-000002.options.json").unlink()
     with pytest.raises(RunError, match="evaluation/step-000002 and step-000004 are of different rows or options"):
         evaluations(tmp_path)
-    finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=partial(score, max_rows=2))
+    finetune(
+        embedded_model(), task, TRAIN, tmp_path, evaluate=partial(evaluate, trained=False, sample=Sample(2, max_length=32))
+    )
     assert len(evaluations(tmp_path)) == 3 * len(task.cases)
 
 
 def test_checkpoints_are_evaluated_in_the_precision_that_auto_came_to_in_the_run(task: Task, tmp_path: Path) -> None:
-    score = partial(evaluate, trained=False, max_length=32, max_rows=2, precision="auto")
+    score = partial(evaluate, trained=False, sample=Sample(2, max_length=32, precision="auto"))
     finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=score)
     kept = json.loads((tmp_path / "precision.json").read_text())["precision"]
     assert json.loads((tmp_path / "evaluation" / "step-000002.options.json").read_text())["precision"] == kept

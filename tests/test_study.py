@@ -10,10 +10,11 @@ import torch
 
 from hc_lens.data import Task, synthetic_nli
 from hc_lens.means import ActivationMeans
-from hc_lens.pruning import PruneConfig
+from hc_lens.pruning import PruneConfig, Pruned
+from hc_lens.questions.ablation import costliest
+from hc_lens.questions.kept_core import open_core_of
 from hc_lens.runs import Run
-from hc_lens.stages import Pruned, open_core_of
-from hc_lens.study import StudyConfig, costliest, embedded_model, run_study, strictest_core
+from hc_lens.study import StudyConfig, embedded_model, run_study, strictest_core
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.train import TrainConfig
 from hc_lens.units import Head
@@ -43,16 +44,16 @@ def test_a_second_call_computes_nothing_twice_and_tells_the_same(tmp_path: Path,
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("computed again")
 
-    steps = ("stages.seeds.train_seeds", "metrics.evaluate", "analysis.ablate")
+    steps = ("pruning.missing_seeds.train_seeds", "metrics.evaluate", "analysis.ablate")
     for place in (*steps, "means.ActivationMeans.collect"):
         monkeypatch.setattr(f"hc_lens.{place}", never)
     monkeypatch.setattr("hc_lens.train.loop._Training.finish", never)
     again = run_study(embedded_model(), _task(), _CONFIG, tmp_path, notes=lambda evaluation: [f"{len(evaluation)} rows"])
     assert again.headline == first.headline
     assert again.core == first.core
-    pd.testing.assert_frame_equal(again.inputs.evaluation, first.inputs.evaluation)
-    assert again.inputs.notes == ("65 rows",), "13 cases of the full model and 4 subnetworks"
-    assert again.inputs.config["task"]["training rows"] == 200  # type: ignore[index]
+    pd.testing.assert_frame_equal(again.run.tables()["evaluation/full"], first.run.tables()["evaluation/full"])
+    assert again.article.notes == ("65 rows",), "13 cases of the full model and 4 subnetworks"
+    assert again.article.config["task"]["training rows"] == 200  # type: ignore[index]
     assert first.report == tmp_path / "report.html"
 
 

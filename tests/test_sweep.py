@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from hc_lens.data.stored import load_stored_task, save_task
 from hc_lens.origin import Origin
-from hc_lens.pruning import PruneError
+from hc_lens.pruning import PruneError, evaluate_into, means_into, open_pruned, prune_into
+from hc_lens.pruning import missing_seeds as seeds
 from hc_lens.runs import Run, RunError
-from hc_lens.stages import evaluate_into, means_into, open_pruned, prune_into, seeds
+from hc_lens.sample import Sample
 from hc_lens.sweep import (
     Board,
     Pool,
@@ -61,7 +62,7 @@ def test_jobs_do_what_the_stages_do_by_hand(source: Origin, tmp_path: Path) -> N
             mine = prune_into(tmp_path / "by hand" / f"{config.sparsity}-{seed}", model, task.train, means, config, [seed])
             (theirs,) = open_pruned(tmp_path / name, seeds=[seed]).subnetworks
             assert theirs == mine.subnetworks[0]
-            evaluated = evaluate_into(mine, model, task, max_rows=2, batch_size=64)
+            evaluated = evaluate_into(mine, model, task, sample=Sample(2, batch_size=64))
             there = table[(table["target"] == config.sparsity) & (table["seed"] == seed)]
             pd.testing.assert_series_equal(
                 there.set_index("case")["margin"],
@@ -92,7 +93,7 @@ def test_what_another_sweep_computed_is_not_computed_again(
         trained.append((config.sparsity, tuple(group)))
         return train(model, encoded, means, config, group, *rest)
 
-    monkeypatch.setattr("hc_lens.stages.seeds.train_seeds", watched)
+    monkeypatch.setattr("hc_lens.pruning.missing_seeds.train_seeds", watched)
     more = replace(SWEEP, seeds=(42, 43, 44), configs=(*PRUNING, replace(PRUNING[1], lr_gates=0.05)), seeds_per_job=None)
     board = planned(source, tmp_path, more, "more")
     require_done(Pool().run(board))

@@ -24,6 +24,7 @@ from hc_lens.data.batches import Batch
 from hc_lens.forward import inference, inputs_of
 from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier, load_model
+from hc_lens.sample import Sample
 from hc_lens.study import embedded_model
 from hc_lens.units import Head
 
@@ -90,10 +91,12 @@ class Together:
     def run(self) -> None:
         """Every head once."""
         if self.estimate:
-            first_order_effects(self.model, self.data, self.means, metric=first_logit, batch_size=self.batch)
+            first_order_effects(self.model, self.data, self.means, metric=first_logit, sample=Sample(batch_size=self.batch))
         else:
             groups = single_heads(self.means)
-            self.found = ablate(self.model, self.data, self.means, groups, metric=first_logit, batch_size=self.batch)
+            self.found = ablate(
+                self.model, self.data, self.means, groups, metric=first_logit, sample=Sample(batch_size=self.batch)
+            )
 
 
 def first_logit(logits: Tensor, batch: Batch) -> Tensor:

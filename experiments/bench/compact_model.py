@@ -27,6 +27,7 @@ from hc_lens.hooks import Edit, hooked
 from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier, load_model
 from hc_lens.precision import Precision
+from hc_lens.sample import Sample
 from hc_lens.subnetwork import Subnetwork
 
 REMOVED = 0.7
@@ -89,7 +90,7 @@ def measure(setting: Setting, *, quick: bool = False) -> str:
     order = epoch(encoded.lengths, setting.batch)
     rows = typical(order, encoded.lengths, setting.batches)
     whole = load_model(hf_model=hf_model)
-    subs = subnetworks(whole, ActivationMeans.collect(whole, encoded, max_rows=setting.batch))
+    subs = subnetworks(whole, ActivationMeans.collect(whole, encoded, sample=Sample(setting.batch)))
     started = time.process_time()
     compact = {name: sub.compact(whole) for name, sub in subs.items()}
     building = (time.process_time() - started) / len(subs)

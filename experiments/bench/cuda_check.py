@@ -15,6 +15,7 @@ from experiments.bench.timing import interleaved, medians, ratio, report, rounde
 from experiments.bench.workloads import Floor, OurStep, Published, Workload, bert
 from hc_lens.means import ActivationMeans
 from hc_lens.models import load_model
+from hc_lens.sample import Sample
 
 TESTS = Path(__file__).parents[2] / "tests" / "test_cuda.py"
 BATCHES, ROUNDS, LAYERS = 8, 10, 12
@@ -33,7 +34,7 @@ def time_steps(layers: int, batches: int, rounds: int, device: str = "cuda") -> 
     order = epoch(encoded.lengths)
     rows = typical(order, encoded.lengths, batches)
     model = load_model(hf_model=models["sdpa"], device=device)
-    means = ActivationMeans.collect(model, encoded, max_rows=256)
+    means = ActivationMeans.collect(model, encoded, sample=Sample(256))
     workloads: dict[str, Workload] = {
         "published": Published(models["eager"], encoded, rows, means),
         "ours": OurStep(model, encoded, rows, "fp32", rounds + 1, means),

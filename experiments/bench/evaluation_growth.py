@@ -30,6 +30,7 @@ from hc_lens.forward import inputs_of
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier, new_model
+from hc_lens.sample import Sample
 from hc_lens.subnetwork import Subnetwork
 
 GROWTH = (1, 4, 16)
@@ -135,7 +136,7 @@ def drawn_task(n: int) -> Task:
 
 def half_of_the_units(model: Classifier, task: Task, n: int) -> list[Subnetwork]:
     """Random subnetworks, each with half of all heads and MLPs."""
-    means = ActivationMeans.collect(model, task.train, max_rows=32)
+    means = ActivationMeans.collect(model, task.train, sample=Sample(32))
     units = model.cfg.n_layers * (model.cfg.n_heads + 1)
     draw = torch.Generator().manual_seed(SEED)
     masks = [torch.randperm(units, generator=draw) < units // 2 for _ in range(n)]
@@ -163,7 +164,7 @@ def _in_child(rows: int) -> dict[str, int]:
 def peak_over(rows: int) -> dict[str, int]:
     """Bytes: the peak while `rows` rows, encoded before, are evaluated; what that is above before; and the encoded rows."""
     model, task = bert_of_words(layers=1, width=64), drawn_task(rows)
-    evaluate(model, task, max_rows=256, trained=False)  # what the first evaluation loads for good
+    evaluate(model, task, sample=Sample(256), trained=False)  # what the first evaluation loads for good
     encoded = inputs_of(model, task.train, MAX_LENGTH)
     parts = (encoded.tokens, encoded.token_types, encoded.lengths, encoded.labels)
     before = reset_peak()

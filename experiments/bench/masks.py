@@ -14,6 +14,7 @@ from experiments.bench.timing import rounded
 from hc_lens.data import synthetic_nli
 from hc_lens.means import ActivationMeans
 from hc_lens.pruning import prune
+from hc_lens.sample import Sample
 from hc_lens.study import DEMO, embedded_model
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.train import finetune
@@ -31,7 +32,7 @@ def mask_change(train_steps: int, prune_steps: int) -> dict[str, object]:
     training = replace(DEMO.train, steps=train_steps, warmup_steps=train_steps // 10, checkpoint_every=train_steps)
     with tempfile.TemporaryDirectory() as folder:
         finetune(model, task, training, Path(folder) / "finetune")
-    means = ActivationMeans.collect(model, task.train, max_rows=DEMO.means_rows, max_length=config.max_length)
+    means = ActivationMeans.collect(model, task.train, sample=Sample(DEMO.means_rows, max_length=config.max_length))
     fp32, bf16 = (
         prune(model, task.train, means, replace(config, precision=precision), SEEDS).subnetworks
         for precision in ("fp32", "bf16")

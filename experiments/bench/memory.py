@@ -25,6 +25,7 @@ from experiments.bench.workloads import Floor, OurStep, Workload, bert
 from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier, load_model
 from hc_lens.pruning import PruneConfig, prune
+from hc_lens.sample import Sample
 
 What = Literal["ours", "floor"]
 TYPICAL = 2  # batches besides the widest
@@ -74,7 +75,7 @@ def peak_of(what: What, layers: int) -> Peak:
     loaded = reset_peak()
     workload: Workload
     if isinstance(model, Classifier):
-        workload = OurStep(model, encoded, rows, "fp32", 1, ActivationMeans.collect(model, encoded, max_rows=64))
+        workload = OurStep(model, encoded, rows, "fp32", 1, ActivationMeans.collect(model, encoded, sample=Sample(64)))
     else:
         workload = Floor(model, encoded, rows)
     with workload.ready():

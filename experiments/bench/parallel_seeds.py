@@ -25,6 +25,7 @@ from hc_lens.means import ActivationMeans
 from hc_lens.models import Classifier, load_model
 from hc_lens.pruning import PruneConfig, prune
 from hc_lens.pruning.training import runs_together
+from hc_lens.sample import Sample
 from hc_lens.study import DEMO, embedded_model
 from hc_lens.subnetwork import Subnetwork
 
@@ -101,7 +102,7 @@ def measure(setting: Setting, *, quick: bool = False) -> str:
 
 
 def _compared(model: Classifier, data: Encoded, config: PruneConfig, seeds: Sequence[int], rounds: int) -> dict[str, object]:
-    means = ActivationMeans.collect(model, data, max_rows=256)
+    means = ActivationMeans.collect(model, data, sample=Sample(256))
     together = Pruning(model, data, means, config, [seeds])
     alone = Pruning(model, data, means, config, [[seed] for seed in seeds])
     costs: dict[str, list[Cost]] = interleaved({"together": together, "alone": alone}, rounds)
@@ -120,7 +121,7 @@ def peaks(
     model: Classifier, data: Encoded, config: PruneConfig, seeds: Sequence[int], budgets: Sequence[float]
 ) -> list[dict[str, float | int]]:
     """For each budget, in rising order: seeds that share a pass, and MiB that a few steps of pruning add at most."""
-    means = ActivationMeans.collect(model, data, max_rows=256)
+    means = ActivationMeans.collect(model, data, sample=Sample(256))
     found: list[dict[str, float | int]] = []
     for budget in sorted(budgets):
         short = replace(config, steps=5, ramp_steps=5, memory_gib=budget)

@@ -20,6 +20,7 @@ from experiments.bench.timing import interleaved, medians, ratio, report, rounde
 from experiments.bench.workloads import Floor, OurStep, Published, Workload, bert
 from hc_lens.means import ActivationMeans
 from hc_lens.models import load_model
+from hc_lens.sample import Sample
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def measure(setting: Setting, *, quick: bool = False) -> str:
     order = epoch(encoded.lengths, setting.batch)
     rows = typical(order, encoded.lengths, setting.batches)
     model = load_model(hf_model=hf_model)
-    means = ActivationMeans.collect(model, encoded, max_rows=setting.batch)
+    means = ActivationMeans.collect(model, encoded, sample=Sample(setting.batch))
     kinds: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16")
     ours = {kind: OurStep(model, encoded, rows, kind, setting.rounds + 2, means) for kind in kinds}
     eager = bert(setting.layers, attention="eager", config=setting.hf_config)

@@ -25,7 +25,7 @@ from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier
 from hc_lens.origin import Origin
 from hc_lens.pruning import prune
-from hc_lens.stages import Measuring
+from hc_lens.sample import Measuring, Sample
 from hc_lens.study import DEMO, embedded_model, finetune_study
 from hc_lens.sweep import Board, Pool, SweepConfig, chosen_checkpoints, plan, require_done
 from hc_lens.sweep.worker import work
@@ -76,10 +76,10 @@ class Bare:
         """Means once, then every seed pruned and evaluated."""
         (recipe,), how = self.sweep.configs, self.sweep.measuring
         rows = torch.randperm(len(self.task.train))[: how.means_rows].tolist()
-        means = ActivationMeans.collect(self.model, self.task.train.take(rows), max_length=recipe.max_length)
+        means = ActivationMeans.collect(self.model, self.task.train.take(rows), sample=Sample(max_length=recipe.max_length))
         for seed in self.sweep.seeds:
             found = prune(self.model, self.task.train, means, recipe, [seed])
-            evaluate(self.model, self.task, found.subnetworks, max_rows=how.max_rows, max_length=recipe.max_length)
+            evaluate(self.model, self.task, found.subnetworks, sample=Sample(how.max_rows, max_length=recipe.max_length))
 
 
 def measure(steps: int, seeds: int, rounds: int, planned: int, *, quick: bool = False) -> str:

@@ -11,8 +11,11 @@ from experiments.shared.command import Places
 from experiments.shared.settings import Setting
 from hc_lens.data.task import Task
 from hc_lens.models import Classifier
-from hc_lens.report import CoreSummary
-from hc_lens.stages import QUESTION, Pruned
+from hc_lens.pruning import Pruned
+from hc_lens.questions.kept_core import CoreSummary
+from hc_lens.questions.opened import OpenRun
+from hc_lens.questions.page import QUESTION
+from hc_lens.runs import Run
 from hc_lens.study import Notes, Study, StudyConfig, finetune_study, prune_study, run_study, strictest_core
 
 SPARSITIES = (0.5, 0.7)
@@ -38,6 +41,17 @@ class Base:
     trained: Trained
     pruned: tuple[Pruned, ...]
     core: CoreSummary
+
+    def opened(self, task: Task | None = None) -> OpenRun:
+        """The pruning runs, to be asked questions on the rows of this task; by default the setting's."""
+        rows = self.trained.task if task is None else task
+        return OpenRun(self.pruned, Run.open(self.trained.finetuned), lambda: (self.trained.model, rows))
+
+
+def opened_finetuned(trained: Trained, task: Task | None = None) -> OpenRun:
+    """A fine-tuning run, to be asked questions on the rows of this task; by default the setting's."""
+    rows = trained.task if task is None else task
+    return OpenRun((), Run.open(trained.finetuned), lambda: (trained.model, rows))
 
 
 def study(setting: Setting, config: StudyConfig, places: Places, *, title: str, notes: Notes = lambda evaluation: ()) -> Study:

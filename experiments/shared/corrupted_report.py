@@ -12,8 +12,7 @@ from hc_lens.modular.corrupted import Accuracies, Trained, two_stages
 from hc_lens.modular.curves import norm_weights
 from hc_lens.modular.networks import neuron_weights
 from hc_lens.modular.phases import phase_of_run
-from hc_lens.report import Finding, Section, Verdict, text_table
-from hc_lens.report.cells import interval_text
+from hc_lens.report import Finding, Section, Verdict, interval_text, text_table
 from hc_lens.statistics import mean_over_seeds, rank_correlation
 
 PLAIN, DECAY, STRONG, DROPOUT, NORM = "no decay", "weight decay 5", "weight decay 15", "dropout", "BatchNorm"

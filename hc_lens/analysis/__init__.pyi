@@ -23,6 +23,7 @@ from .generalization import Onset as Onset
 from .generalization import nearly_best as nearly_best
 from .generalization import onset as onset
 from .generalization import whole_before_onset as whole_before_onset
+from .greedy import GreedyConfig as GreedyConfig
 from .greedy import GreedyPath as GreedyPath
 from .greedy import greedy_sets as greedy_sets
 from .grid_agreement import GridAgreement as GridAgreement

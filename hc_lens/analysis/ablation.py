@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol, overload, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -13,7 +13,7 @@ from hc_lens.analysis.measure import Metric, measured, run_sets
 from hc_lens.data.task import Task
 from hc_lens.forward import Inputs
 from hc_lens.hooks import Edit, HookedModel
-from hc_lens.precision import Precision
+from hc_lens.sample import ALL_ROWS, Sample
 from hc_lens.units import Head, Mlp, Unit, require_in_model
 
 Groups = Sequence[Collection[Unit]] | Mapping[str, Collection[Unit]]
@@ -44,62 +44,21 @@ def single_heads(means: Reference) -> list[tuple[Head]]:
     return [(Head(layer, index),) for layer in range(means.n_layers) for index in range(means.n_heads)]
 
 
-@overload
-def ablate(
-    model: HookedModel,
-    data: Task,
-    means: Reference,
-    groups: Groups,
-    *,
-    controls: int = 0,
-    cases: Sequence[str] | None = None,
-    max_rows: int | None = None,
-    max_length: int | None = 128,
-    batch_size: int = 64,
-    seed: int = 0,
-    known: Ablation | None = None,
-    precision: Precision = "fp32",
-) -> Ablation: ...
-
-
-@overload
-def ablate(
-    model: HookedModel,
-    data: Inputs,
-    means: Reference,
-    groups: Groups,
-    *,
-    metric: Metric,
-    controls: int = 0,
-    max_rows: int | None = None,
-    max_length: int | None = 128,
-    batch_size: int = 64,
-    seed: int = 0,
-    known: Ablation | None = None,
-    precision: Precision = "fp32",
-) -> Ablation: ...
-
-
 def ablate(
     model: HookedModel,
     data: Task | Inputs,
     means: Reference,
     groups: Groups,
+    sample: Sample = ALL_ROWS,
     *,
     metric: Metric | None = None,
     controls: int = 0,
-    cases: Sequence[str] | None = None,
-    max_rows: int | None = None,
-    max_length: int | None = 128,
-    batch_size: int = 64,
-    seed: int = 0,
     known: Ablation | None = None,
-    precision: Precision = "fp32",
 ) -> Ablation:
     """Ablate each group of units from the full model (The Heuristic Core, Table 3), and each unit of a larger group alone.
 
     On a `Task`: accuracy and margin, on every case or those named. On other data (encoded rows, token ids, a split): a `metric`
-    of one's own, for any hooked model. `max_rows` limits each case to random rows, which `seed` draws. All cases' rows go
+    of one's own, for any hooked model. All cases' rows go
     through the model together, in batches of similar length, once for each distinct set of units, and only from the first block
     that a set changes.
 
@@ -117,18 +76,16 @@ def ablate(
     """
     named = _named(groups, means)
     means.require_model(model)
-    matched = _matched(named, controls, means, seed)
-    measure = measured(
-        model, data, metric, cases=cases, max_rows=max_rows, max_length=max_length, batch_size=batch_size, seed=seed
-    )
+    matched = _matched(named, controls, means, sample.seed)
+    measure = measured(model, data, metric, sample)
     sets = _distinct([*named.values(), *(units for group in matched.values() for units in group)])
     earlier = {} if known is None else known.ablated
     new = [units for units in sets if units not in earlier]
-    full, ablated = run_sets(model, measure, [means.edits(units) for units in new], precision)
+    full, ablated = run_sets(model, measure, [means.edits(units) for units in new], sample.precision)
     values = {**earlier, **dict(zip(new, ablated, strict=True))}
     found = Ablation(named, matched, measure.cases, full, values, measure.rows)
     if known is not None and not (same_rows(known, found) and _alike(full, known.full)):
-        raise ValueError("known is a result on other rows, or of another model: pass one of the same data, max_rows and seed")
+        raise ValueError("known is a result on other rows, or of another model: pass one of the same data and sample")
     return found
 
 

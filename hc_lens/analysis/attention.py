@@ -23,33 +23,27 @@ from hc_lens.data.tokenise import PairTokenizer
 from hc_lens.data.words import Extra, Matching, align_words
 from hc_lens.forward import device_of, inference, length_limit, run_batch, shape_of
 from hc_lens.hooks import Edit, HookedModel, HookFunction, captured, hooked, pattern_point
-from hc_lens.precision import Kind, Precision, resolve
+from hc_lens.precision import Kind, resolve
 from hc_lens.progress import Advance, progress
+from hc_lens.sample import ALL_ROWS, Sample
 
 
 def attention_scores(
     model: HookedModel,
     data: Task | Split | Mapping[str, Split],
+    sample: Sample = ALL_ROWS,
     *,
-    cases: Sequence[str] | None = None,
-    max_rows: int | None = 500,
-    max_length: int = 128,
-    batch_size: int = 32,
-    seed: int = 0,
     words: Matching = "word",
     include: Collection[Extra] = (),
     shuffle: bool = True,
     edits: Sequence[Edit] = (),
-    precision: Precision = "fp32",
 ) -> AttentionScores:
     """Measure what every head attends to (The Heuristic Core, Figure 9): see `hc_lens.analysis.targets.Relation`.
 
     A query is a word: its tokens' attention is averaged, that to the pieces of a target summed. With `words="token"` every
     token is a word of its own. Punctuation and special tokens ask nothing unless `include` names them. Attention is read after
-    the softmax, in eval mode; sums per pair are all that is kept. `precision` is that of the model's products.
-
-    `cases` and `max_rows` limit the rows of each case, which `seed` draws, as it draws the shuffled pairs (`shuffle=False`
-    saves their pass). `edits` are in place meanwhile: those of a subnetwork, say.
+    the softmax, in eval mode; sums per pair are all that is kept. The sample's seed draws the shuffled pairs, too
+    (`shuffle=False` saves their pass). `edits` are in place meanwhile: those of a subnetwork, say.
 
     Works on any hooked model with a tokenizer whose blocks have `attn.hook_pattern`.
 
@@ -57,15 +51,15 @@ def attention_scores(
         HookError: for a model without `attn.hook_pattern`, or whose pattern does not fire.
         KeyError: for a case that `data` does not have.
         TypeError: for a slow tokenizer.
-        ValueError: for no cases, `max_rows` or `batch_size` below 1, a model without a tokenizer, attention that is not finite.
+        ValueError: for no cases, a model without a tokenizer, attention that is not finite.
     """
-    chosen = _cases(data, cases)
-    pairs = PairTokenizer.of(tokenizer_of(model), length_limit(model, max_length))
-    splits = [split.take(some_rows(len(split), max_rows, seed)) for split, _ in chosen.values()]
-    kind = resolve(precision, model, batch_size)
+    chosen, seed = _cases(data, sample.cases), sample.seed
+    pairs = PairTokenizer.of(tokenizer_of(model), length_limit(model, sample.max_length))
+    splits = [split.take(some_rows(len(split), sample.max_rows, seed)) for split, _ in chosen.values()]
+    kind = resolve(sample.precision, model, sample.batch_size)
     with inference(model), progress("reading attention", (1 + shuffle) * sum(map(len, splits))) as advance:
         causal = is_causal(model, pairs)
-        read = _Reader(model, pairs, batch_size, words, frozenset(include), tuple(edits), causal, kind, advance)
+        read = _Reader(model, pairs, sample.batch_size, words, frozenset(include), tuple(edits), causal, kind, advance)
         parts: list[tuple[PairAttention, PairAttention | None]] = []
         for split, (case, (_, group)) in zip(splits, chosen.items(), strict=True):
             other = _shuffled(split, seed) if shuffle and len(split) > 1 else None

@@ -13,8 +13,9 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from hc_lens.analysis.chance import Chance, chance_of_sharing
-from hc_lens.analysis.overlap import Core, Masked, heuristic_core, jaccard, kept_units, spearman, units_of_chance
+from hc_lens.analysis.overlap import Core, heuristic_core, jaccard, kept_units, spearman, units_of_chance
 from hc_lens.statistics import RankCorrelation, percentile_interval
+from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head
 
 ENOUGH = 3
@@ -63,7 +64,7 @@ class SharedCore:
         return table.sort_values("count", ascending=False, kind="stable", ignore_index=True)
 
 
-def shared_over(runs: Sequence[Sequence[Masked]], k: int | None = None, names: Sequence[str] | None = None) -> SharedCore:
+def shared_over(runs: Sequence[Sequence[Subnetwork]], k: int | None = None, names: Sequence[str] | None = None) -> SharedCore:
     """The core of each set of subnetworks, what at least `k` (all) of them keep, and the heads that are in every core.
 
     Raises:
@@ -105,8 +106,8 @@ class Comparison:
 
 
 def compare_runs(
-    first: Sequence[Masked],
-    second: Sequence[Masked],
+    first: Sequence[Subnetwork],
+    second: Sequence[Subnetwork],
     k: int | None = None,
     names: tuple[str, str] = ("first", "second"),
     *,
@@ -131,7 +132,7 @@ def compare_runs(
     )
 
 
-def _names_of(names: tuple[str, str], first: Sequence[Masked], second: Sequence[Masked]) -> list[str]:
+def _names_of(names: tuple[str, str], first: Sequence[Subnetwork], second: Sequence[Subnetwork]) -> list[str]:
     return [names[0]] * len(first) + [names[1]] * len(second)
 
 
@@ -162,7 +163,7 @@ class _Sides(NamedTuple):
     seed: Int[np.ndarray, " run"]
 
     @staticmethod
-    def of(first: Sequence[Masked], second: Sequence[Masked]) -> "_Sides":
+    def of(first: Sequence[Subnetwork], second: Sequence[Subnetwork]) -> "_Sides":
         return _Sides(np.array([0] * len(first) + [1] * len(second)), np.array(units_of_chance([*first, *second])))
 
     def kinds(self, names: tuple[str, str]) -> dict[str, Bool[np.ndarray, "run run"]]:

@@ -20,8 +20,8 @@ from hc_lens.forward import Inputs, device_of, inference, inputs_of, run_batch
 from hc_lens.hooks import Edit, HookedModel, HookFunction, captured, hooked, mlp_point, z_point
 from hc_lens.means import ActivationMeans
 from hc_lens.models.resume import can_resume, recorded, resumed
-from hc_lens.precision import Precision
 from hc_lens.progress import progress
+from hc_lens.sample import ALL_ROWS, Sample
 from hc_lens.statistics import bootstrap_means, percentile_interval
 from hc_lens.units import Head, require_in_model
 
@@ -36,15 +36,10 @@ def dependence_on(
     data: Inputs,
     means: ActivationMeans,
     heads: Collection[Head],
+    sample: Sample = ALL_ROWS,
     *,
     through: Through = "all paths",
     controls: int = 0,
-    max_rows: int | None = None,
-    max_length: int | None = 128,
-    batch_size: int = 64,
-    n_bootstrap: int = 2_000,
-    seed: int = 0,
-    precision: Precision = "fp32",
 ) -> pd.DataFrame:
     """How much the output z of every later head changes when each of these heads, or all together, are mean-ablated.
 
@@ -68,8 +63,7 @@ def dependence_on(
     A target whose z never departs from its mean has a change of NaN. Nothing is kept of a batch but norms.
 
     Raises:
-        ValueError: for no heads, heads the model does not have or only of its last block, `max_rows` below 1, or negative
-            `controls`.
+        ValueError: for no heads, heads the model does not have or only of its last block, or negative `controls`.
         MeansError: for means of another model.
     """
     sources = alone_and_together(heads)
@@ -79,16 +73,16 @@ def dependence_on(
     means.require_model(model)
     if min(head.layer for head in heads) == means.n_layers - 1:
         raise ValueError(f"{', '.join(sources)}: no block comes after the model's last one, so no head can depend on them")
-    matched = _matched(sources, controls, means, seed)
-    encoded = inputs_of(model, data, max_length)
-    batches = encoded.batches(batch_size, some_rows(len(encoded), max_rows, seed))
+    matched = _matched(sources, controls, means, sample.seed)
+    encoded = inputs_of(model, data, sample.max_length)
+    batches = encoded.batches(sample.batch_size, some_rows(len(encoded), sample.max_rows, sample.seed))
     runs = list(dict.fromkeys(units for units in (*sources.values(), *(u for sets in matched.values() for u in sets))))
     norms = _Norms(means, runs)
-    with inference(model, precision), progress(f"ablating {len(runs)} sets", len(batches)) as advance:
+    with inference(model, sample.precision), progress(f"ablating {len(runs)} sets", len(batches)) as advance:
         for batch in batches:
             _measure(model, batch.to(device_of(model)), means, through, norms)
             advance()
-    return norms.table(sources, matched, n_bootstrap, seed)
+    return norms.table(sources, matched, sample.seed)
 
 
 def _matched(sources: Mapping[str, _Heads], n_sets: int, means: ActivationMeans, seed: int) -> dict[str, list[_Heads]]:
@@ -162,9 +156,7 @@ class _Norms:
         changes = [seen[p] - full[p] if p in seen else torch.zeros_like(full[p]) for p in points]
         self._changes[units].append(torch.stack([_norm(change, batch) for change in changes], dim=1))
 
-    def table(
-        self, sources: Mapping[str, _Heads], matched: Mapping[str, Sequence[_Heads]], n_bootstrap: int, seed: int
-    ) -> pd.DataFrame:
+    def table(self, sources: Mapping[str, _Heads], matched: Mapping[str, Sequence[_Heads]], seed: int) -> pd.DataFrame:
         departure = _rows(self._departure)
         total = departure.sum(0)
         controls = {units: _ratio(_rows(self._changes[units]).sum(0), total) for sets in matched.values() for units in sets}
@@ -174,7 +166,7 @@ class _Norms:
             later = self._after(units)
             change = _rows(self._changes[units])
             columns = np.concatenate([rows[:, later] for rows in (change, departure)], axis=1)
-            draws = bootstrap_means(columns, n_bootstrap, seed)
+            draws = bootstrap_means(columns, seed=seed)
             ratios = _ratio(*np.split(draws, 2, axis=1))
             values = _ratio(change.sum(0), total)[later]
             for target, value, drawn in zip(zip(*np.nonzero(later), strict=True), values, ratios.T, strict=True):

@@ -14,8 +14,9 @@ import pandas as pd
 from jaxtyping import Bool
 
 from hc_lens.analysis.chance import chance_of_hits
-from hc_lens.analysis.overlap import Core, Masked, heuristic_core, kept_units, spearman, units_of_chance
+from hc_lens.analysis.overlap import Core, heuristic_core, kept_units, spearman, units_of_chance
 from hc_lens.statistics import Interval, jaccard_matrix, jackknife_interval, mean_over_seeds
+from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head
 
 _MEASURED = ("recall", "held_out", "jaccard_core", "jaccard_final")
@@ -70,7 +71,7 @@ class Emergence:
 
 
 def core_emergence(
-    checkpoints: Mapping[int, Sequence[Masked]],
+    checkpoints: Mapping[int, Sequence[Subnetwork]],
     k: int | None = None,
     *,
     core: Core | None = None,
@@ -125,7 +126,7 @@ def _stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return table[["step", *(column for column in table.columns if column != "step")]]
 
 
-def _final_step(checkpoints: Mapping[int, Sequence[Masked]], final: int | None) -> int:
+def _final_step(checkpoints: Mapping[int, Sequence[Subnetwork]], final: int | None) -> int:
     if len(checkpoints) < 2:
         raise ValueError(f"emergence needs the subnetworks of at least two checkpoints, got those of {sorted(checkpoints)}")
     last = max(checkpoints) if final is None else final
@@ -134,7 +135,7 @@ def _final_step(checkpoints: Mapping[int, Sequence[Masked]], final: int | None) 
     return last
 
 
-def _require_comparable(checkpoints: Mapping[int, Sequence[Masked]]) -> None:
+def _require_comparable(checkpoints: Mapping[int, Sequence[Subnetwork]]) -> None:
     shapes = {step: kept_units(subs).shape[1:] for step, subs in checkpoints.items()}
     first = next(iter(shapes))
     for step, shape in shapes.items():
@@ -186,7 +187,7 @@ def mask_of(heads: Sequence[Head], n_layers: int, n_heads: int) -> Bool[np.ndarr
     return mask
 
 
-def _runs(subs: Sequence[Masked], reference: _Reference) -> pd.DataFrame:
+def _runs(subs: Sequence[Subnetwork], reference: _Reference) -> pd.DataFrame:
     rows: list[dict[str, object]] = []
     mask = reference.mask
     for sub, unit, heads in zip(subs, units_of_chance(subs), kept_units(subs)[:, :, :-1], strict=True):
@@ -224,8 +225,8 @@ def _jaccard(a: Bool[np.ndarray, "layer head"], b: Bool[np.ndarray, "layer head"
 
 def _summary(
     measured: pd.DataFrame,
-    subs: Sequence[Masked],
-    final: Sequence[Masked],
+    subs: Sequence[Subnetwork],
+    final: Sequence[Subnetwork],
     reference: _Reference,
     step: int,
 ) -> dict[str, object]:
@@ -254,7 +255,7 @@ def _summary(
     }
 
 
-def _rank_interval(subs: Sequence[Masked], final: Sequence[Masked]) -> Interval:
+def _rank_interval(subs: Sequence[Subnetwork], final: Sequence[Subnetwork]) -> Interval:
     """Jackknife interval of the rank correlation, which is no mean over seeds."""
     without: list[float] = []
     for index, sub in enumerate(subs):
@@ -265,7 +266,7 @@ def _rank_interval(subs: Sequence[Masked], final: Sequence[Masked]) -> Interval:
     return jackknife_interval(np.array(without), spearman(subs, final).rho, -1.0, 1.0)
 
 
-def _core_at(subs: Sequence[Masked], reference: _Reference, permutations: int, seed: int) -> dict[str, object]:
+def _core_at(subs: Sequence[Subnetwork], reference: _Reference, permutations: int, seed: int) -> dict[str, object]:
     core = reference.core
     found = heuristic_core(subs, max(1, len(subs) - (reference.own.n - reference.own.k)))
     null = found.null(permutations, seed)
@@ -284,7 +285,7 @@ def _core_at(subs: Sequence[Masked], reference: _Reference, permutations: int, s
     }
 
 
-def _core_heads(subs: Sequence[Masked], core: Core) -> pd.DataFrame:
+def _core_heads(subs: Sequence[Subnetwork], core: Core) -> pd.DataFrame:
     kept = kept_units(subs)
     counts = [int(kept[:, head.layer, head.index].sum()) for head in core.heads]
     layers, indices = [head.layer for head in core.heads], [head.index for head in core.heads]

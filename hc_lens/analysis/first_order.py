@@ -7,9 +7,6 @@ Really Better than One?") rank heads by the mean size, without its sign, of a lo
 with 0 in the place of mu.
 """
 
-from collections.abc import Sequence
-from typing import overload
-
 import numpy as np
 import pandas as pd
 import torch
@@ -25,49 +22,18 @@ from hc_lens.hooks import HookedModel, hooked
 from hc_lens.means import ActivationMeans
 from hc_lens.models import fused
 from hc_lens.progress import progress
+from hc_lens.sample import ALL_ROWS, Sample
 from hc_lens.statistics import bootstrap_means, centred_ranks, cosine, percentile_interval
 from hc_lens.units import Head, Mlp, Unit
-
-
-@overload
-def first_order_effects(
-    model: HookedModel,
-    data: Task,
-    means: ActivationMeans,
-    *,
-    cases: Sequence[str] | None = None,
-    max_rows: int | None = None,
-    max_length: int | None = 128,
-    batch_size: int = 32,
-    seed: int = 0,
-) -> Ablation: ...
-
-
-@overload
-def first_order_effects(
-    model: HookedModel,
-    data: Inputs,
-    means: ActivationMeans,
-    *,
-    metric: Metric,
-    max_rows: int | None = None,
-    max_length: int | None = 128,
-    batch_size: int = 32,
-    seed: int = 0,
-) -> Ablation: ...
 
 
 def first_order_effects(
     model: HookedModel,
     data: Task | Inputs,
     means: ActivationMeans,
+    sample: Sample = ALL_ROWS,
     *,
     metric: Metric | None = None,
-    cases: Sequence[str] | None = None,
-    max_rows: int | None = None,
-    max_length: int | None = 128,
-    batch_size: int = 32,
-    seed: int = 0,
 ) -> Ablation:
     """Estimate what ablating each head and each MLP alone costs, on every row, from the gradient of the full model.
 
@@ -82,9 +48,7 @@ def first_order_effects(
         MeansError: for means of another model.
     """
     means.require_model(model)
-    measure = measured(
-        model, data, metric, cases=cases, max_rows=max_rows, max_length=max_length, batch_size=batch_size, seed=seed
-    )
+    measure = measured(model, data, metric, sample)
     full, effects = _full_and_effects(model, measure, means.to(device_of(model)))
     groups: dict[str, UnitSet] = {}
     ablated: dict[UnitSet, dict[str, Float[np.ndarray, " row"]]] = {}
@@ -141,7 +105,7 @@ def rank_correlation(estimate: Ablation, exact: Ablation, n_bootstrap: int = 2_0
         ValueError: for ablations of different rows, or with fewer than two single units in common.
     """
     if not same_rows(estimate, exact):
-        raise ValueError("estimate and exact ablation are of different rows: give both the same data, max_rows and seed")
+        raise ValueError("estimate and exact ablation are of different rows: give both the same data and sample")
     units = [units for units in estimate.ablated if len(units) == 1 and units in exact.ablated]
     if len(units) < 2:
         raise ValueError(f"a rank correlation needs at least two single units that both have, got {len(units)}")

@@ -91,7 +91,7 @@ def _cases_of(evaluations: pd.DataFrame, group: str) -> tuple[str, ...]:
 
 def _curve(evaluations: pd.DataFrame, cases: Sequence[str] | None, group: str) -> pd.Series:
     """Mean accuracy over the cases at every step, in order."""
-    require_columns(evaluations, ("step", "case", "group", "accuracy"), "the table of evaluations")
+    require_columns(evaluations, ("step", "case", "group", "accuracy"), "the evaluations")
     full = evaluations[evaluations["subnetwork"] == "full"] if "subnetwork" in evaluations.columns else evaluations
     known = list(dict.fromkeys(full["case"]))
     chosen = list(_cases_of(full, group)) if cases is None else list(cases)

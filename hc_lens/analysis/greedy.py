@@ -14,8 +14,25 @@ from hc_lens.analysis.domains import by_domain
 from hc_lens.analysis.effects import Ablation, CaseRows
 from hc_lens.data.task import Task
 from hc_lens.hooks import HookedModel
-from hc_lens.precision import Precision
+from hc_lens.sample import ALL_ROWS, Sample
 from hc_lens.units import Head
+
+
+@dataclass(frozen=True)
+class GreedyConfig:
+    """How a set of heads is grown.
+
+    Attributes:
+        size: heads of the last set.
+        scale: what the heads are to lower most.
+        group: on the mean over whose cases.
+        controls: random sets that each set is compared with, as in `ablate`.
+    """
+
+    size: int
+    scale: Literal["margin", "accuracy"] = "margin"
+    group: Literal["ID", "OOD"] = "OOD"
+    controls: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,56 +96,36 @@ def greedy_sets(
     task: Task,
     means: Reference,
     candidates: Collection[Head],
-    size: int,
+    config: GreedyConfig,
+    sample: Sample = ALL_ROWS,
     *,
-    scale: Literal["margin", "accuracy"] = "margin",
-    group: Literal["ID", "OOD"] = "OOD",
-    controls: int = 0,
-    cases: Sequence[str] | None = None,
-    max_rows: int | None = None,
-    max_length: int | None = 128,
-    batch_size: int = 64,
-    seed: int = 0,
     known: Ablation | None = None,
-    precision: Precision = "fp32",
 ) -> GreedyPath:
     """Grow a set of heads one at a time, each time by the candidate whose ablation, with those before, costs the group most.
 
-    The heads are chosen on a random half of each case's rows (`seed` draws it) and reported on the other half, so that what is
-    reported is not large just for having been the largest of many. Ties go to the earlier head. The other options are those of
-    `ablate`; sets that `known` holds are not run again.
+    The heads are chosen on a random half of each case's rows (the sample's seed draws it) and reported on the other half, so
+    that what is reported is not large just for having been the largest of many. Ties go to the earlier head. Sets that `known`
+    holds are not run again.
 
     Raises:
         ValueError: for a size outside 1..candidates, a group without cases, a case with fewer than two rows, or as `ablate`.
     """
     heads = sorted(set(candidates))
+    size, seed = config.size, sample.seed
     if not 1 <= size <= len(heads):
         raise ValueError(f"a greedy set has 1..{len(heads)} of the {len(heads)} candidates, got size {size}")
 
     def run(groups: Sequence[tuple[Head, ...]], known: Ablation | None, controls: int = 0) -> Ablation:
-        return ablate(
-            model,
-            task,
-            means,
-            groups,
-            controls=controls,
-            cases=cases,
-            max_rows=max_rows,
-            max_length=max_length,
-            batch_size=batch_size,
-            seed=seed,
-            known=known,
-            precision=precision,
-        )
+        return ablate(model, task, means, groups, sample, controls=controls, known=known)
 
     chosen: tuple[Head, ...] = ()
     for _ in range(size):
         grown = {head: tuple(sorted((*chosen, head))) for head in heads if head not in chosen}
         known = run(list(grown.values()), known)
-        costs = _costs(halves(known, seed)[0], grown, scale, group)
+        costs = _costs(halves(known, seed)[0], grown, config.scale, config.group)
         chosen = (*chosen, max(grown, key=costs.__getitem__))
     path = [tuple(sorted(chosen[:n])) for n in range(1, size + 1)]
-    return GreedyPath(chosen, scale, group, run(path, known, controls), seed)
+    return GreedyPath(chosen, config.scale, config.group, run(path, known, config.controls), seed)
 
 
 def halves(ablation: Ablation, seed: int = 0) -> tuple[Ablation, Ablation]:

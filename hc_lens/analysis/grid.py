@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from hc_lens.tables import require_once, require_rows
+from hc_lens.tables import require, require_once
 
 EvaluationSet = Literal["ID", "OOD", "mixed"]
 
@@ -41,7 +41,7 @@ def pruned_rows(table: pd.DataFrame, columns: Sequence[str] = GRID_COLUMNS) -> p
         ValueError: for a missing column, no rows, a target outside (0, 1), a group that is neither ID nor OOD, an accuracy
             outside 0..1 (missing ones are NaN), a run without a seed, or a run and case that come twice.
     """
-    require_rows(table, columns, "the grid")
+    require(table, columns, "the grid")
     pruned = table[table["subnetwork"] != "full"] if "subnetwork" in table.columns else table
     if pruned.empty:
         raise ValueError("the grid has no pruning run: every row is of the full model")
@@ -66,7 +66,7 @@ def full_rows(table: pd.DataFrame, full: pd.DataFrame | None, columns: Sequence[
         full = table[table["subnetwork"] == "full"]
     elif "subnetwork" in full.columns:
         full = full[full["subnetwork"] == "full"]
-    require_rows(full, columns, "the full model's table")
+    require(full, columns, "the full model's table")
     _require_values(full, "the full model's table")
     keys = [name for name in columns if name in ("step", "case")]
     require_once(full, keys, "the full model's table")

@@ -14,10 +14,10 @@ from hc_lens.data.sampling import some_rows
 from hc_lens.data.task import Split, Task
 from hc_lens.forward import Inputs, inference, inputs_of
 from hc_lens.hooks import Edit, HookedModel
-from hc_lens.limits import require_at_least_one
 from hc_lens.metrics import encode_cases, label_order, labels_of, log_odds, read_rows, read_rows_of_each, right_classes
 from hc_lens.precision import Precision
 from hc_lens.progress import progress
+from hc_lens.sample import Sample
 
 Metric = Callable[[Tensor, Batch], Tensor]
 """From the model's output and the batch to one value per row, larger being better: Float[Tensor, " batch"].
@@ -48,12 +48,7 @@ def measured(
     model: HookedModel,
     data: Task | Inputs,
     metric: Metric | None,
-    *,
-    cases: Sequence[str] | None,
-    max_rows: int | None,
-    max_length: int | None,
-    batch_size: int,
-    seed: int,
+    sample: Sample,
 ) -> Measure:
     """The rows of a task, or of other data with a metric, and what is measured of them.
 
@@ -63,25 +58,20 @@ def measured(
     if isinstance(data, Task):
         if metric is not None:
             raise ValueError("a task is scored by accuracy and margin: pass one of its splits, or encoded rows, with a metric")
-        return on_task(model, data, cases=cases, max_rows=max_rows, max_length=max_length, batch_size=batch_size, seed=seed)
+        return on_task(model, data, sample)
     if metric is None:
         raise ValueError(f"data of type {type(data).__name__} needs metric=..., one value per row from the model's output")
-    return on_data(inputs_of(model, data, max_length), metric, max_rows=max_rows, batch_size=batch_size, seed=seed)
+    return on_data(inputs_of(model, data, sample.max_length), metric, sample)
 
 
 def on_task(
     model: HookedModel,
     task: Task,
-    *,
-    cases: Sequence[str] | None,
-    max_rows: int | None,
-    max_length: int | None,
-    batch_size: int,
-    seed: int,
+    sample: Sample,
 ) -> Measure:
     """Accuracy and margin of the rows of a task's cases."""
     order = label_order(labels_of(model), task.labels)
-    data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
+    data = encode_cases(model, task, sample)
     right = torch.cat([right_classes(split) for split in data.splits])
 
     def values(logits: Tensor) -> Mapping[str, Float[np.ndarray, " row"]]:
@@ -97,7 +87,7 @@ def on_task(
             for name, group, split, (start, stop) in zip(data.names, data.groups, data.splits, data.bounds, strict=True)
         ),
         rows=np.concatenate(data.rows),
-        batches=data.data.batches(batch_size),
+        batches=data.data.batches(sample.batch_size),
         read=lambda logits, batch: logits[:, order],
         check=lambda logits: data.require_label_order(logits, task.labels),
         values=values,
@@ -106,10 +96,9 @@ def on_task(
     )
 
 
-def on_data(data: Encoded, metric: Metric, *, max_rows: int | None, batch_size: int, seed: int) -> Measure:
+def on_data(data: Encoded, metric: Metric, sample: Sample) -> Measure:
     """A metric on the rows of one data set, as the case `"data"`."""
-    require_at_least_one("batch_size", batch_size)
-    chosen = some_rows(len(data), max_rows, seed)
+    chosen = some_rows(len(data), sample.max_rows, sample.seed)
 
     def values(read: Tensor) -> Mapping[str, Float[np.ndarray, " row"]]:
         if read.ndim != 1:
@@ -121,7 +110,7 @@ def on_data(data: Encoded, metric: Metric, *, max_rows: int | None, batch_size: 
     return Measure(
         cases=(CaseRows("data", "", 0, len(chosen), float("nan")),),
         rows=np.asarray(chosen),
-        batches=data.batches(batch_size, chosen),
+        batches=data.batches(sample.batch_size, chosen),
         read=metric,
         check=lambda read: None,
         values=values,

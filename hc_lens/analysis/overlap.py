@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,21 +15,11 @@ from hc_lens.units import Head, subnetwork_name
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
-    from torch import Tensor
+
+    from hc_lens.subnetwork import Subnetwork
 
 
-@runtime_checkable
-class Masked(Protocol):
-    """What these analyses need of a subnetwork: which units stay, and which run it is of."""
-
-    @property
-    def mask(self) -> Bool[Tensor, "layer unit"]: ...
-
-    @property
-    def seed(self) -> int | None: ...
-
-
-def kept_units(subnetworks: Sequence[Masked]) -> Bool[np.ndarray, "run layer unit"]:
+def kept_units(subnetworks: Sequence[Subnetwork]) -> Bool[np.ndarray, "run layer unit"]:
     """The masks of the subnetworks, stacked.
 
     Raises:
@@ -46,7 +36,7 @@ def kept_units(subnetworks: Sequence[Masked]) -> Bool[np.ndarray, "run layer uni
     return np.stack([sub.mask.cpu().numpy() for sub in subnetworks])
 
 
-def head_frequency(subnetworks: Sequence[Masked]) -> pd.DataFrame:
+def head_frequency(subnetworks: Sequence[Subnetwork]) -> pd.DataFrame:
     """In how many subnetworks each head is kept: `layer`, `head`, `count` of `of` subnetworks; one row per head of the model.
 
     Raises:
@@ -67,7 +57,7 @@ def _frequency(kept: Bool[np.ndarray, "run layer head"]) -> pd.DataFrame:
     )
 
 
-def mlp_frequency(subnetworks: Sequence[Masked]) -> pd.DataFrame:
+def mlp_frequency(subnetworks: Sequence[Subnetwork]) -> pd.DataFrame:
     """In how many subnetworks each MLP is kept: `layer`, `count` of `of`; the paper says that MLPs are never pruned.
 
     Raises:
@@ -80,7 +70,7 @@ def _mlp_frequency(kept: Bool[np.ndarray, "run layer"]) -> pd.DataFrame:
     return pd.DataFrame({"layer": np.arange(kept.shape[1]), "count": kept.sum(0), "of": kept.shape[0]})
 
 
-def joint_histogram(first: Sequence[Masked], second: Sequence[Masked]) -> pd.DataFrame:
+def joint_histogram(first: Sequence[Subnetwork], second: Sequence[Subnetwork]) -> pd.DataFrame:
     """How many heads are kept in `i` of the first subnetworks and in `j` of the second: `i`, `j`, `heads`, zeros included.
 
     Raises:
@@ -93,7 +83,7 @@ def joint_histogram(first: Sequence[Masked], second: Sequence[Masked]) -> pd.Dat
     return pd.DataFrame({"i": i.ravel(), "j": j.ravel(), "heads": table.ravel()})
 
 
-def spearman(first: Sequence[Masked], second: Sequence[Masked]) -> RankCorrelation:
+def spearman(first: Sequence[Subnetwork], second: Sequence[Subnetwork]) -> RankCorrelation:
     """Rank correlation of head frequencies in two sets of subnetworks: over ALL heads of the model, ties with average ranks.
 
     NaN where one side keeps every head equally often: it then ranks nothing.
@@ -104,7 +94,7 @@ def spearman(first: Sequence[Masked], second: Sequence[Masked]) -> RankCorrelati
     return rank_correlation(*_counts(first, second))
 
 
-def _counts(first: Sequence[Masked], second: Sequence[Masked]) -> tuple[np.ndarray, np.ndarray]:
+def _counts(first: Sequence[Subnetwork], second: Sequence[Subnetwork]) -> tuple[np.ndarray, np.ndarray]:
     kept = kept_units([*first, *second])
     if not first or not second:
         raise ValueError(f"two sets of subnetworks are compared, got {len(first)} and {len(second)}: each needs at least one")
@@ -112,7 +102,7 @@ def _counts(first: Sequence[Masked], second: Sequence[Masked]) -> tuple[np.ndarr
     return heads[: len(first)].sum(0), heads[len(first) :].sum(0)
 
 
-def jaccard(subnetworks: Sequence[Masked]) -> pd.DataFrame:
+def jaccard(subnetworks: Sequence[Subnetwork]) -> pd.DataFrame:
     """|A & B| / |A | B| of the kept heads of each pair of subnetworks, 1 between two that keep none; labelled by run.
 
     Raises:
@@ -161,7 +151,7 @@ class Core:
         return core_null(self.kept, self.k, n=n, seed=seed, units=self.seeds or None)
 
 
-def heuristic_core(subnetworks: Sequence[Masked], k: int | None = None) -> Core:
+def heuristic_core(subnetworks: Sequence[Subnetwork], k: int | None = None) -> Core:
     """The heads that at least `k` of the subnetworks keep; all of them by default.
 
     Raises:
@@ -176,6 +166,6 @@ def heuristic_core(subnetworks: Sequence[Masked], k: int | None = None) -> Core:
     return Core(heads, threshold, kept, units_of_chance(subnetworks))
 
 
-def units_of_chance(subnetworks: Sequence[Masked]) -> tuple[int, ...]:
+def units_of_chance(subnetworks: Sequence[Subnetwork]) -> tuple[int, ...]:
     """The seed of each subnetwork; one without a seed is of a (negative) number of its own."""
     return tuple(-1 - index if sub.seed is None else sub.seed for index, sub in enumerate(subnetworks))

@@ -19,7 +19,7 @@ def attention_pattern(
     second: str,
     heads: Sequence[Head],
     *,
-    max_length: int = 128,
+    max_length: int | None = None,
     edits: Sequence[Edit] = (),
 ) -> pd.DataFrame:
     """What each token of a pair attends to in these heads, after the softmax: one row per head, query and key.
@@ -33,7 +33,7 @@ def attention_pattern(
     | `same_word` | whether the two are pieces of equal normalised words in different sentences |
     | `weight` | the share of the query's attention |
 
-    The pair is cut at `max_length` tokens; `edits` are in place meanwhile.
+    The pair is cut at `max_length` tokens, by default and at most the model's limit; `edits` are in place meanwhile.
 
     Raises:
         HookError: for a model without `attn.hook_pattern`.

@@ -16,8 +16,8 @@ from hc_lens.forward import inference
 from hc_lens.hooks import Edit, HookedModel
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import read_rows, read_rows_of_each
-from hc_lens.precision import Precision
 from hc_lens.progress import progress
+from hc_lens.sample import ALL_ROWS, Sample
 from hc_lens.statistics import percentile_interval
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head
@@ -33,14 +33,9 @@ def in_subnetworks(
     task: Task,
     subnetworks: Sequence[Subnetwork],
     heads: Collection[Head],
+    sample: Sample = ALL_ROWS,
     *,
-    cases: Sequence[str] | None = None,
-    max_rows: int | None = None,
-    max_length: int | None = 128,
-    batch_size: int = 64,
     n_bootstrap: int = 2_000,
-    seed: int = 0,
-    precision: Precision = "fp32",
 ) -> pd.DataFrame:
     """What ablating heads from the full model costs, against removing them from each subnetwork that keeps them.
 
@@ -68,10 +63,10 @@ def in_subnetworks(
     """
     sets = alone_and_together(heads)
     means = _means_of(subnetworks, model)
-    measure = on_task(model, task, cases=cases, max_rows=max_rows, max_length=max_length, batch_size=batch_size, seed=seed)
+    measure = on_task(model, task, sample)
     edits = [means.edits(units) for units in sets.values()]
     passes = len(measure.batches) * (1 + len(subnetworks))
-    with inference(model, precision, narrow=True), progress("removing heads", passes) as advance:
+    with inference(model, sample.precision, narrow=True), progress("removing heads", passes) as advance:
         measure.check(read_rows(model, measure.batches, measure.read))
         full = _with_and_without(model, measure, [], edits, advance)
         within = [_with_and_without(model, measure, sub.edits(), edits, advance) for sub in subnetworks]
@@ -79,7 +74,7 @@ def in_subnetworks(
     rows = [
         row
         for scale in full.before
-        for row in _compared(list(sets), measure.cases, scale, _stacked(scale, full, within), keeps, n_bootstrap, seed)
+        for row in _compared(list(sets), measure.cases, scale, _stacked(scale, full, within), keeps, n_bootstrap, sample.seed)
     ]
     order = {name: i for i, name in enumerate(sets)}
     table = pd.DataFrame(rows, columns=list(_COLUMNS))

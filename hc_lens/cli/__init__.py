@@ -28,6 +28,7 @@ COMMANDS = MappingProxyType(
         "evaluate": Command("evaluate", "score the full model and its subnetworks on every ID and OOD case"),
         "core": Command("core", "the heads that the subnetworks share, against chance"),
         "ablate": Command("ablate", "what mean-ablating each core head, and all of them, costs on ID and OOD cases"),
+        "ask": Command("ask", "any question of a run, by name; what was asked is in its report"),
         "attention": Command("attention", "what heads attend to: equal words across the pair, neighbours, separators"),
         "sweep-sparsity": Command("sweep_sparsity", "accuracy by case as the final model is pruned harder and harder"),
         "sweep": Command("sweep", "seeds x sparsities x checkpoints x tasks: many pruning jobs, here or on SLURM, resumable"),

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.heads import chosen_heads
-from hc_lens.cli.numbers import Count, Natural
-from hc_lens.cli.options import Computing, RunPath, device_of_name, parse
-from hc_lens.cli.origin import model_and_task
-from hc_lens.cli.together import Asked, Together, measure
-from hc_lens.precision import Precision
-from hc_lens.stages import ablate_into, open_pruned
-from hc_lens.stages.rows import Rows
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from hc_lens.units import Head
+from hc_lens.cli.ask import SampleChoice, opened, require_cases
+from hc_lens.cli.options import Computing, RunPath, parse
+from hc_lens.limits import Natural
+from hc_lens.questions import Ablation, Dependence, Estimate, Greedy, Pairs, Removal
+from hc_lens.questions.question import Question
 
 
 @dataclass(frozen=True)
@@ -30,67 +22,44 @@ class Arguments:
 
     run: RunPath
     """A pruning run whose core was found, or any pruning run with --heads."""
-    heads: tuple[str, ...] = ()
-    """A set to ablate together, as L4.H0 L5.H2, in place of the core."""
-    controls: Natural = 20
-    """Random sets of as many heads from the same layers, for comparison."""
-    max_rows: Count | None = 500
-    """Rows of each case; None for all."""
-    seed: Natural = 0
-    """Draws the rows where --max-rows limits them, the random sets, and the bootstrap of the intervals."""
-    batch_size: Count = 64
-    """Rows in one forward pass."""
-    precision: Precision = "fp32"
-    """Of matrix products: fp32, bf16, or auto for whichever is faster here."""
-    together: tyro.conf.OmitArgPrefixes[Together] = field(default_factory=Together)
+    question: tyro.conf.OmitArgPrefixes[Ablation] = field(default_factory=Ablation)
+    estimate: bool = False
+    """Estimate what every head and MLP costs from one backward pass, and how well that ranks the heads."""
+    pairs: bool = False
+    """Ablate every pair: which heads make up for each other, in domain and out of domain."""
+    greedy: Natural = 0
+    """Grow a set of so many heads, each time by the one that costs most out of domain; 0 for none."""
+    greedy_from: Literal["core", "all"] = "core"
+    """Heads that --greedy chooses from: the core (or --heads), or all of the model."""
+    removal: bool = False
+    """Remove the heads from every subnetwork of the run, too: does the full model lose more out of domain?"""
+    dependence: bool = False
+    """How much the output of every later head changes without them."""
+    rows: tyro.conf.OmitArgPrefixes[SampleChoice] = field(default_factory=lambda: SampleChoice(Ablation.sample.max_rows))
     common: tyro.conf.OmitArgPrefixes[Computing] = field(default_factory=Computing)
+
+    def questions(self) -> list[Question]:
+        """What is asked: the ablation, and what else was named."""
+        heads, controls = self.question.heads, self.question.controls
+        named: list[tuple[object, Question]] = [
+            (True, self.question),
+            (self.estimate, Estimate()),
+            (self.pairs, Pairs(heads, controls)),
+            (self.greedy, Greedy(max(1, self.greedy), self.greedy_from, heads, controls=controls)),
+            (self.removal, Removal(heads)),
+            (self.dependence, Dependence(heads, controls)),
+        ]
+        return [question for asked, question in named if asked]
 
 
 def main(words: Sequence[str]) -> None:
     """Ablate, and leave the tables in the run."""
     args = parse(Arguments, "ablate", words)
-    pruned = open_pruned(args.run)
-    heads = chosen_heads(pruned, args.heads)
-    device = device_of_name(args.common.device)
-    model, task = model_and_task(pruned.run, device)
-    pruned.means.require_model(model)
-    name = "chosen heads" if args.heads else "core"
-    tables = ablate_into(
-        pruned,
-        model,
-        task,
-        {name: heads},
-        max_rows=args.max_rows,
-        controls=args.controls,
-        batch_size=args.batch_size,
-        precision=args.precision,
-        seed=args.seed,
-    )
-    output.keep(tables.effects, args.common.out, "effects")
-    output.keep(tables.additivity, args.common.out, "additivity")
-    effects = tables.effects[tables.effects["scale"] == "accuracy"]
-    output.table(_wide(effects, [str(head) for head in heads]), "accuracy lost when a head, or all of them, is ablated")
-    if not tables.additivity.empty:
-        output.table(
-            tables.additivity[["case", "scale", "joint", "summed", "excess", "low", "high", "floor_limited", "control_mean"]],
-            "loss together (joint) and minus the sum of single losses (excess)",
-        )
-    rows = Rows(args.max_rows, args.seed, args.batch_size, args.precision)
-    told = measure(Asked(pruned, model, task, heads, rows, args.controls, args.common.out), args.together)
-    output.headline(args.run, "; ".join([_headline(effects, name, heads), *told]))
-
-
-def _wide(effects: pd.DataFrame, heads: Sequence[str]) -> pd.DataFrame:
-    """One row per case; a column for each of these heads, for the mean of the others, and for the sets."""
-    single = effects[effects["size"] == 1]
-    others = single[~single["group"].isin(heads)].groupby("case", sort=False)["effect"].mean()
-    shown = effects[effects["group"].isin(heads) | (effects["size"] > 1)]
-    wide = shown.pivot_table(index="case", columns="group", values="effect", sort=False)
-    return wide.assign(**{"other heads": others}).reset_index()
-
-
-def _headline(effects: pd.DataFrame, name: str, heads: Sequence[Head]) -> str:
-    group = name if len(heads) > 1 else str(heads[0])
-    lost = effects[effects["group"] == group].groupby("case_group")["effect"].mean()
-    told = ", ".join(f"{100 * value:.1f} points {label}" for label, value in lost.items())
-    return f"ablating {'the ' if len(heads) > 1 else ''}{group} ({', '.join(map(str, heads))}) costs {told}"
+    run = opened([args.run], args.common.device)
+    require_cases(run, args.rows.case)
+    told: list[str] = []
+    for question in args.questions():
+        answer = run.ask(question, args.rows.sample())
+        output.answer(answer, args.common.out)
+        told.append(answer.short)
+    output.headline(args.run, "; ".join(told))

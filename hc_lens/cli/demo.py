@@ -9,13 +9,12 @@ from pathlib import Path
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.core import headline as core_headline
-from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, PoolChoice, Seeds, TaskChoice, device_of_name, parse
 from hc_lens.cli.prune import with_steps as with_pruning_steps
+from hc_lens.limits import Count, Natural
 from hc_lens.precision import Precision
+from hc_lens.questions import Accuracy, HeuristicCore
 from hc_lens.runs import digest
-from hc_lens.stages import evaluation_of
 from hc_lens.study import DEMO, StudyConfig, embedded_model, run_study
 
 
@@ -54,10 +53,10 @@ def main(words: Sequence[str]) -> None:
     output.say(f"demo in {out}, on {device}; a second call goes on where this one stops")
     task = choice.load()
     study = run_study(embedded_model(args.seed).to(device), task, config, out, pool=pool)
-    for pruned in study.pruned:
-        cases = output.by_case(evaluation_of(pruned))
-        output.table(cases, f"accuracy by case, {len(pruned.subnetworks)} subnetworks at sparsity {pruned.config.sparsity:g}")
-    print(f"\n{core_headline(study.core)}: {', '.join(map(str, study.core.heads))}")
+    for answer in study.run.answers():
+        if isinstance(answer.question, (Accuracy, HeuristicCore)):
+            output.answer(answer, None)
+    print(f"\n{study.core.short}: {', '.join(map(str, study.core.heads))}")
     output.headline(study.report, study.headline)
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hc_lens.cli import output
-from hc_lens.cli.numbers import Natural
 from hc_lens.cli.options import RunPath, device_of_name, parse
 from hc_lens.cli.origin import classifier_of
-from hc_lens.stages import open_pruned
+from hc_lens.limits import Natural
+from hc_lens.pruning import open_pruned
 from hc_lens.subnetwork import Format
 
 _OPENS = {

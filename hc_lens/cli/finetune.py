@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.numbers import Count
 from hc_lens.cli.options import Common, TaskChoice, device_of_name, parse, peek
+from hc_lens.limits import Count
 from hc_lens.runs import digest
+from hc_lens.sample import Sample
 from hc_lens.study import DEMO, embedded_model
 from hc_lens.train import TrainConfig
 
@@ -70,7 +71,7 @@ def main(words: Sequence[str]) -> None:
         task,
         args.training,
         directory,
-        evaluate=partial(evaluate, max_rows=args.eval_rows, max_length=args.training.max_length, trained=False),
+        evaluate=partial(evaluate, sample=Sample(args.eval_rows, max_length=args.training.max_length), trained=False),
     )
     table = evaluations(directory)
     output.table(output.last_checkpoint(table), "accuracy of the fine-tuned model")

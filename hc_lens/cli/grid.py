@@ -1,36 +1,24 @@
-"""What the commands over a sparsity grid share: how it is chosen, made from a fine-tuning run, and drawn."""
+"""What the commands over checkpoints and sparsities share: how they are chosen, and asked about."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.numbers import Count, Natural
-from hc_lens.cli.options import Common, PoolChoice, Seeds, TaskChoice
-from hc_lens.cli.origin import Start
+from hc_lens.cli.ask import opened
+from hc_lens.cli.options import Common, PoolChoice, Seeds
 from hc_lens.cli.prune_options import PruneOptions
-from hc_lens.runs import atomic_path, digest
-from hc_lens.stages import Measuring
-from hc_lens.sweep import (
-    AtCheckpoint,
-    PathAtCheckpoint,
-    chosen_checkpoints,
-    collapses,
-    over_checkpoints,
-    path_checkpoints_into,
-    prune_checkpoints_into,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from hc_lens.origin import Checkpoint
+from hc_lens.limits import Count, Natural
+from hc_lens.questions import Emergence
+from hc_lens.questions.grid import Grid
+from hc_lens.questions.opened import OpenRun
+from hc_lens.questions.question import Question
+from hc_lens.runs import Run, RunError
+from hc_lens.sample import Measuring, Sample
 
 
 @dataclass(frozen=True)
@@ -51,9 +39,20 @@ class PruneChoice:
     pool: tyro.conf.OmitArgPrefixes[PoolChoice] = field(default_factory=PoolChoice)
 
     @property
+    def sample(self) -> Sample:
+        """The rows of the evaluation."""
+        return Sample(self.max_rows, self.seed, batch_size=self.batch_size)
+
+    @property
     def measuring(self) -> Measuring:
         """The rows for means and evaluation."""
         return Measuring(means_rows=self.means_rows, max_rows=self.max_rows, batch_size=self.batch_size, seed=self.seed)
+
+    def grid(self, sparsities: Sequence[float], steps: Sequence[int], common: Common, path: bool = False) -> Grid:
+        """The checkpoints at these steps, pruned at these sparsities."""
+        configs = tuple(map(self.pruning.config, sparsities))
+        pool = self.pool.on(common.device)
+        return Grid(configs, self.seeds, tuple(steps), path, self.means_rows, common.out, pool)
 
 
 @dataclass(frozen=True)
@@ -80,63 +79,25 @@ class GridChoice(PruneChoice):
         return sorted(self.sparsities)
 
 
-@dataclass(frozen=True)
-class Gridded:
-    """Where the pruning runs of a grid are, and their evaluations with `step` and `target`."""
-
-    directory: Path
-    evaluation: pd.DataFrame
-
-
-def checkpoints_of(finetuned: str, command: str, steps: Sequence[int] | None = None) -> list[Checkpoint]:
-    """The checkpoints of a fine-tuning run, or those at the given steps.
+def finetuning_run(finetuned: str, command: str, device: str) -> OpenRun:
+    """The fine-tuning run that a command names.
 
     Raises:
         RunError: if it is not a fine-tuning run.
-        ValueError: if none is named, or a step has no checkpoint.
+        ValueError: if none is named.
     """
     if not finetuned:
         raise ValueError(f"no FINETUNED given: name a fine-tuning run (see hc-lens {command} --help)")
-    return chosen_checkpoints(Path(finetuned), steps)
+    if (kind := Run.open(Path(finetuned)).kind) != "finetune":
+        raise RunError(f"{finetuned} holds a {kind!r} run, not a fine-tuning run")
+    return opened([Path(finetuned)], device, "finetune")
 
 
-def prune_grid(command: str, finetuned: str, chosen: Sequence[Checkpoint], choice: GridChoice, common: Common) -> Gridded:
-    """Prune the chosen checkpoints of a fine-tuning run at every sparsity, and evaluate.
-
-    Raises:
-        RunError: if it has not finished.
-        ValueError: for a choice that cannot be pruned.
-    """
-    pool = choice.pool.on(common.device)
-    sparsities = choice.ascending()
-    configs = [choice.pruning.config(sparsity) for sparsity in sparsities]
-    task = Start.find(finetuned, TaskChoice()).task
-    recipe = {
-        "model": finetuned,
-        "steps": [checkpoint.step for checkpoint in chosen],
-        "path": choice.path,
-        "configs": [config.as_dict() for config in configs],
-        "means_rows": choice.means_rows,
-    }
-    directory = common.out or Path("runs") / f"{command}-{digest(recipe)[:12]}"
-    runs = len(chosen) * len(choice.seeds) * (1 if choice.path else len(sparsities))
-    output.say(f"{runs} pruning runs: checkpoints {recipe['steps']} of {finetuned}, on {pool.device}")
-    if choice.path:
-        paths = path_checkpoints_into(directory, task, chosen, configs[-1], sparsities, choice.seeds, choice.measuring, pool)
-        return _told(directory, paths)
-    pruned = prune_checkpoints_into(directory, task, chosen, configs, choice.seeds, choice.measuring, pool)
-    return _told(directory, pruned)
-
-
-def _told(directory: Path, found: Sequence[AtCheckpoint | PathAtCheckpoint]) -> Gridded:
-    for text in collapses(found):
-        output.say(f"warning: {text}")
-    return Gridded(directory, over_checkpoints(found))
-
-
-def keep_figure(drawn: go.Figure, directory: Path, name: str) -> None:
-    """Write a figure as `directory/name.html`, which needs no network to open."""
-    file = directory / f"{name}.html"
-    with atomic_path(file) as temporary:
-        drawn.write_html(temporary, include_plotlyjs=True)
-    output.say(f"figure in {file}")
+def ask_of(run: OpenRun, question: Question, choice: PruneChoice, out: Path | None) -> None:
+    """Ask a question of a fine-tuning run; tables and figures go to the directory of its pruning runs, too."""
+    answer = question.ask(run, choice.sample)
+    directory = out or run.place("finetune").path / "grid"
+    output.answer(answer, directory)
+    if isinstance(question, Emergence):
+        print(f"\n{answer['before_onset']['sentence'].iloc[0]}")
+    output.headline(directory, answer.short)

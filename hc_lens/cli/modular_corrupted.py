@@ -9,9 +9,8 @@ from pathlib import Path
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.grid import keep_figure
-from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, device_of_name, parse
+from hc_lens.limits import Count, Natural
 from hc_lens.modular.config import GENERALIZING, Activation, CorruptedConfig, FitConfig, LossName, MlpConfig, Operation
 
 
@@ -85,9 +84,9 @@ def main(words: Sequence[str]) -> None:
     output.keep(curves, place, "pruning_curves")
     output.keep(table, place, "threshold")
     stages = two_stages(trained.history)
-    keep_figure(accuracies_over_time(trained.history, stages), place, "accuracies")
-    keep_figure(ipr_histogram(pd.DataFrame({"ipr": trained.ipr.tolist()}), args.threshold), place, "ipr")
-    keep_figure(pruning_curves_figure(curves), place, "pruning_curves")
+    output.keep_figure(accuracies_over_time(trained.history, stages), place, "accuracies")
+    output.keep_figure(ipr_histogram(pd.DataFrame({"ipr": trained.ipr.tolist()}), args.threshold), place, "ipr")
+    output.keep_figure(pruning_curves_figure(curves), place, "pruning_curves")
     means = table.drop(columns="draw").groupby("neurons", sort=False).mean().reset_index()
     output.table(means, f"accuracies before and after neurons of IPR < {args.threshold:g}, or as many at random, are removed")
     output.headline(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, device_of_name, parse
+from hc_lens.limits import Count, Natural
 from hc_lens.modular.incontext.config import Data, InContextConfig, ModelConfig, TaskRule, Training
 from hc_lens.precision import Precision
 from hc_lens.runs import digest

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import parse
+from hc_lens.limits import Count, Natural
 
 if TYPE_CHECKING:
     from hc_lens.modular.polynomial import Polynomial

@@ -3,22 +3,11 @@
 import math
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 import tyro
 
-
-class Least(NamedTuple):
-    """The least value of a whole number, as a mark on its type."""
-
-    value: int
-
-
-Count = Annotated[int, Least(1)]
-"""A number of rows, steps, workers and the like."""
-
-Natural = Annotated[int, Least(0)]
-"""A seed, or a number of things that may be none."""
+from hc_lens.limits import Least
 
 
 def require_numbers(arguments: object, prefix: str = "--") -> None:

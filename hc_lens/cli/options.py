@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from hc_lens.cli.numbers import Count, Natural, require_numbers
+from hc_lens.cli.numbers import require_numbers
 from hc_lens.data import Task
-from hc_lens.limits import require_at_least_one, require_different
+from hc_lens.limits import Count, Natural, require_at_least_one, require_different
 from hc_lens.runs import Run
 from hc_lens.sweep import Pool
 

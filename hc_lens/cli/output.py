@@ -6,10 +6,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hc_lens.questions.accuracy import group_means
 from hc_lens.runs import atomic_path
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
+
+    from hc_lens.questions.question import Answer
+    from hc_lens.report import TextTable
 
 
 def say(text: str) -> None:
@@ -46,21 +51,33 @@ def last_checkpoint(evaluations: pd.DataFrame) -> pd.DataFrame:
 def training_headline(evaluations: pd.DataFrame) -> str:
     """In-domain and out-of-domain accuracy at the last checkpoint."""
     last = evaluations[evaluations["step"] == evaluations["step"].max()]
-    return f"after {int(last['step'].iloc[0])} steps: {groups(last)}"
+    return f"after {int(last['step'].iloc[0])} steps: {group_means(last)}"
 
 
-def groups(evaluation: pd.DataFrame) -> str:
-    """Mean accuracy in-domain and out of domain, as text."""
-    named = {"ID": "in-domain", "OOD": "out-of-domain"}
-    means = evaluation.groupby("group")["accuracy"].mean()
-    return ", ".join(f"{name} accuracy {means[group]:.3f}" for group, name in named.items() if group in means.index)
+def answer(found: Answer, directory: Path | None) -> None:
+    """The open tables of an answer; and all its tables and figures as files, if a directory was asked for."""
+    for section in found.sections:
+        for shown in section.shown:
+            _text_table(shown)
+        if directory is not None and section.figure is not None:
+            keep_figure(section.figure, directory, section.anchor)
+    for name, rows in found.tables.items():
+        keep(rows, directory, name)
 
 
-def by_case(evaluation: pd.DataFrame) -> pd.DataFrame:
-    """One row per case: the full model's accuracy, and least, mean and most over the subnetworks."""
-    full = evaluation[evaluation["subnetwork"] == "full"].set_index("case")
-    rows = full[["group", "n", "accuracy"]].rename(columns={"accuracy": "full"})
-    pruned = evaluation[evaluation["subnetwork"] != "full"].groupby("case")["accuracy"]
-    if len(pruned):
-        rows = rows.assign(min=pruned.min(), mean=pruned.mean(), max=pruned.max())
-    return rows.reset_index()
+def _text_table(shown: TextTable) -> None:
+    widths = [max(map(len, column)) for column in zip(shown.columns, *shown.rows, strict=True)]
+    print(f"\n{shown.title}")
+    for row in (shown.columns, *shown.rows):
+        cells = [
+            f"{cell:{'<' if i < shown.labels else '>'}{width}}" for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def keep_figure(drawn: go.Figure, directory: Path, name: str) -> None:
+    """Write a figure as `directory/name.html`, which needs no network to open."""
+    file = directory / f"{name}.html"
+    with atomic_path(file) as temporary:
+        drawn.write_html(temporary, include_plotlyjs=True)
+    say(f"figure in {file}")

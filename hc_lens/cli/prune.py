@@ -10,13 +10,12 @@ from typing import Annotated, Literal
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.numbers import Count
 from hc_lens.cli.options import Common, Seeds, TaskChoice, device_of_name, parse, peek
 from hc_lens.cli.origin import Start
+from hc_lens.limits import Count
 from hc_lens.means import Ablation
-from hc_lens.pruning import PruneConfig
+from hc_lens.pruning import Keeping, PruneConfig, kept_outcome, means_into, means_spec, prune_into
 from hc_lens.runs import digest
-from hc_lens.stages import kept_outcome, means_into, means_spec, prune_into
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def main(words: Sequence[str]) -> None:
     place = directory.parent / f"means-{digest(stand_ins)[:12]}"
     means = means_into(place, model, task.train, rows=rows, max_length=length, kind=args.ablation)
     origin = start.origin(directory.parent)
-    pruned = prune_into(directory, model, task.train, means, args.pruning, args.seeds, origin=origin)
+    pruned = prune_into(directory, model, task.train, means, args.pruning, args.seeds, Keeping(origin))
     if not pruned.subnetworks:
         raise PruneError("; ".join([*pruned.warnings, kept_outcome(pruned.run, args.seeds)]))
     for text in pruned.warnings:

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from hc_lens.cli.numbers import Count
 from hc_lens.cli.prune import with_steps
+from hc_lens.limits import Count
 from hc_lens.precision import Precision
 from hc_lens.pruning import PruneConfig
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, Seeds, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, open_model, open_run
+from hc_lens.limits import Count, Natural
 from hc_lens.precision import Precision
 from hc_lens.relations.config import OPAQUE, FinetuneConfig
 

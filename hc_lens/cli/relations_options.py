@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, device_of_name
+from hc_lens.limits import Count, Natural
 from hc_lens.relations.config import CleaningConfig
 from hc_lens.runs import Run
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.grid import keep_figure
-from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, open_model, open_run
+from hc_lens.limits import Count, Natural
 from hc_lens.precision import Kind, Precision, settled
 from hc_lens.relations.config import OPAQUE, Place, ProbeConfig
 
@@ -86,7 +85,7 @@ def main(words: Sequence[str]) -> None:
     table = at_chosen(profile)
     output.keep(profile, run.path, "layer_profile")
     output.keep(table, run.path, "readability")
-    keep_figure(layer_profile(profile), run.path, "layer_profile")
+    output.keep_figure(layer_profile(profile), run.path, "layer_profile")
     if len(relations) <= _SIDE_BY_SIDE:
         columns = [relation.name for relation in relations]
         output.table(

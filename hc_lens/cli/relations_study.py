@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import tyro
 
 from hc_lens.cli import output
-from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, Seeds, device_of_name, parse
 from hc_lens.cli.relations_options import ModelName, RelationChoice, RelationPaths, keep_run
+from hc_lens.limits import Count, Natural
 from hc_lens.precision import Precision
 from hc_lens.provenance import provenance
 from hc_lens.relations.config import LEAST, OPAQUE, FinetuneConfig

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hc_lens.cli import output
+from hc_lens.cli.ask import opened
 from hc_lens.cli.options import RunPaths, at_least_one, parse
-from hc_lens.cli.origin import finetuned_of
-from hc_lens.stages import open_pruned, report_inputs
+from hc_lens.runs import Run
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Write report.html, one self-contained page, and report.md from evaluated pruning runs."""
+    """Write report.html, one self-contained page, and report.md of all that was asked of a run."""
 
     runs: RunPaths
-    """Evaluated pruning runs of one model, the first with its core (and, if it was run, ablation)."""
+    """Evaluated pruning runs of one model, the first with its core and whatever else was asked; or a fine-tuning run."""
     title: str = "Which subnetworks generalize?"
     """The page's heading."""
     out: Path | None = None
@@ -29,12 +29,11 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Write the report."""
     args = parse(Arguments, "report", words)
+    paths = at_least_one(args.runs, "report")
+    run = opened(paths, "cpu", Run.open(paths[0]).kind)
 
-    pruned = [open_pruned(path) for path in at_least_one(args.runs, "report")]
+    from hc_lens.questions.page import run_article
+    from hc_lens.report import write_article
 
-    from hc_lens.report import study_article, write_article
-
-    inputs = report_inputs(pruned, title=args.title, finetuned=finetuned_of(pruned[0].run))
-    article = study_article(inputs)
-    page = write_article(article, args.out or args.runs[0])
-    output.headline(page, article.answer)
+    article = run_article(run, title=args.title)
+    output.headline(write_article(article, args.out or args.runs[0]), article.answer)

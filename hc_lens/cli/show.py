@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import cast
 
 from hc_lens.cli import output
-from hc_lens.cli.core import headline as core_headline
 from hc_lens.cli.options import RunPath, parse
 from hc_lens.precision import told
+from hc_lens.pruning import asked_seeds, collapsed_seeds, kept_evaluation, kept_outcome
 from hc_lens.pruning.advice import collapse_told
+from hc_lens.questions.accuracy import group_means
+from hc_lens.questions.kept_core import open_core
 from hc_lens.runs import Run, RunError
-from hc_lens.stages import asked_seeds, collapsed_seeds, kept_evaluation, kept_outcome, open_core
 
 _DIGEST = re.compile(r"[0-9a-f]{64}(\[:\d+\])?")
 
@@ -66,10 +67,10 @@ def _results(run: Run) -> Iterator[str]:
     if run.kind == "prune" and run.finished and run.file("evaluation/full", "parquet").exists():
         table = kept_evaluation(run)
         if not (pruned := table[table["subnetwork"] != "full"]).empty:
-            yield f"subnetworks: {output.groups(pruned)}"
+            yield f"subnetworks: {group_means(pruned)}"
     if run.file("core", "json").exists():
         try:
-            yield core_headline(open_core(run))
+            yield open_core(run).short
         except RunError as error:
             yield str(error)
     for file in sorted(path for path in run.path.iterdir() if path.name != "run.json" and not path.name.startswith(".lock")):

@@ -11,12 +11,12 @@ import tyro
 
 from hc_lens.cli import output
 from hc_lens.cli.grid import GridChoice
-from hc_lens.cli.numbers import Count, Natural
 from hc_lens.cli.options import Common, TaskChoice, each_once, parse
 from hc_lens.cli.origin import Start
+from hc_lens.limits import Count, Natural
+from hc_lens.pruning import collapsed_seeds
 from hc_lens.pruning.advice import collapse_told
 from hc_lens.runs import Run, digest
-from hc_lens.stages import collapsed_seeds
 from hc_lens.sweep import (
     Board,
     JobState,

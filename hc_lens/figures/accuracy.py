@@ -17,7 +17,7 @@ from hc_lens.figures.style import (
     text,
     wrapped,
 )
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 
 _FEW = 7  # with at most this many out-of-domain cases each gets a colour; beyond, thin lines and their mean
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px,1px,2px")
@@ -35,7 +35,7 @@ def training_curves(checkpoints: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(checkpoints, ("step", "case", "group", "accuracy"), "the table of training_curves")
+    require(checkpoints, ("step", "case", "group", "accuracy"), "training_curves")
     drawn = figure(height=400)
     ood_cases = list(dict.fromkeys(checkpoints.loc[checkpoints["group"] == "OOD", "case"]))
     many = len(ood_cases) > _FEW
@@ -88,9 +88,7 @@ def strip(evaluation: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(
-        evaluation, ("subnetwork", "seed", "sparsity", "case", "group", "accuracy", "low", "high"), "the table of strip"
-    )
+    require(evaluation, ("subnetwork", "seed", "sparsity", "case", "group", "accuracy", "low", "high"), "strip")
     places, ticks = _rows_of_cases(evaluation)
     full = evaluation[evaluation["subnetwork"] == "full"]
     pruned = evaluation[evaluation["subnetwork"] != "full"]

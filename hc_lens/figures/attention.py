@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from jaxtyping import Bool
 
 from hc_lens.figures.style import BAND, INK, MUTED, PALETTE, figure, text
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 from hc_lens.units import Head
 
 _WEIGHTS = ((0.0, "#f7f9fb"), (0.08, "#cfe0ee"), (0.25, "#86b3d3"), (0.55, "#2f7fb5"), (1.0, "#08406b"))
@@ -45,7 +45,7 @@ def attention_map(pattern: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing, the table is empty, or a head lacks some (query, key) or has it twice.
     """
-    require_rows(pattern, _PATTERN_COLUMNS, "the table of attention_map")
+    require(pattern, _PATTERN_COLUMNS, "attention_map")
     heads = [Head(int(layer), int(head)) for layer, head in pattern[["layer", "head"]].drop_duplicates().to_numpy().tolist()]
     labels, sentences = _tokens(pattern)
     n = len(labels)

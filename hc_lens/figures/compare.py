@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from hc_lens.figures.style import BAND, BLUES, INK, MUTED, PALETTE, SYMBOLS, figure, text
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 from hc_lens.units import Head
 
 _GREY = "#aab3bd"
@@ -26,7 +26,7 @@ def frequency_scatter(table: pd.DataFrame, names: tuple[str, str] = ("first run"
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ("layer", "head", "first", "first_of", "second", "second_of", "core"), "the table of frequency_scatter")
+    require(table, ("layer", "head", "first", "first_of", "second", "second_of", "core"), "frequency_scatter")
     x_top, y_top = int(table["first_of"].max()), int(table["second_of"].max())
     placed = _spread(table, x_top, y_top)
     drawn = figure(height=620)

@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from hc_lens.figures.style import BLUES, INK, PALETTE, figure, text
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 
 DEPENDENCE_COLUMNS = ("source", "layer", "head", "among", "change", "low", "high", "control_low", "control_high")
 """What `dependence` needs of `dependence_on`."""
@@ -26,7 +26,7 @@ def dependence(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, DEPENDENCE_COLUMNS, "the table of dependence")
+    require(table, DEPENDENCE_COLUMNS, "dependence")
     sources = list(dict.fromkeys(table["source"]))
     layers = sorted(table["layer"].unique().tolist())
     n_heads = int(table["head"].max()) + 1

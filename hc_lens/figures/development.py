@@ -7,7 +7,7 @@ from plotly.subplots import make_subplots
 from hc_lens.figures.emergence import mark_step, mark_value
 from hc_lens.figures.marks import error_bars
 from hc_lens.figures.style import BLUES, ID_COLOUR, INK, OOD_COLOUR, PALETTE, TEMPLATE, text
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 from hc_lens.units import Head
 
 _ABREAST = 5
@@ -27,7 +27,7 @@ def core_entry(heads: pd.DataFrame, onset: int | None = None) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(heads, ("step", "layer", "head", "count", "of"), "the table of core_entry")
+    require(heads, ("step", "layer", "head", "count", "of"), "core_entry")
     table = heads.assign(unit=_units(heads), share=heads["count"] / heads["of"])
     units = list(dict.fromkeys(table.sort_values(["layer", "head"])["unit"]))
     steps = sorted(set(table["step"]))
@@ -86,7 +86,7 @@ def core_head_development(table: pd.DataFrame, onset: int | None = None) -> go.F
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ("step", "unit", "quantity", "value", "low", "high"), "the table of core_head_development")
+    require(table, ("step", "unit", "quantity", "value", "low", "high"), "core_head_development")
     units = list(dict.fromkeys(table["unit"]))
     kinds = _kinds(table)
     abreast = min(_ABREAST, len(units))

@@ -8,7 +8,7 @@ from plotly.subplots import make_subplots
 
 from hc_lens.figures.marks import interval_band
 from hc_lens.figures.style import ID_COLOUR, INK, MUTED, OOD_COLOUR, PALETTE, TEMPLATE, percent, wrapped
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 
 
 class _Look(NamedTuple):
@@ -47,7 +47,7 @@ def effective_size_curves(table: pd.DataFrame) -> go.Figure:
         ValueError: if a column is missing, the table is empty, or it holds several semantics, curves or tolerances.
     """
     columns = ("step", "set", "size", "low", "high", "n", "full", "floor", "bound", "semantics", "curve", "tolerance")
-    require_rows(table, columns, "the table of effective_size_curves")
+    require(table, columns, "effective_size_curves")
     kinds = table[["semantics", "curve", "tolerance"]].drop_duplicates()
     if len(kinds) > 1:
         raise ValueError(
@@ -150,7 +150,7 @@ def accuracy_vs_sparsity(table: pd.DataFrame, columns: int = 4) -> go.Figure:
     Raises:
         ValueError: if a column is missing, the table is empty, or a subnetwork and case come twice (several checkpoints, say).
     """
-    require_rows(table, ("subnetwork", "seed", "target", "case", "group", "accuracy"), "the table of accuracy_vs_sparsity")
+    require(table, ("subnetwork", "seed", "target", "case", "group", "accuracy"), "accuracy_vs_sparsity")
     if (twice := table.duplicated(["subnetwork", "target", "case"])).any():
         row = table[twice].iloc[0]
         raise ValueError(

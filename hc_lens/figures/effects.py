@@ -6,7 +6,7 @@ from plotly.subplots import make_subplots
 
 from hc_lens.figures.marks import error_bars
 from hc_lens.figures.style import BAND, FAINT, ID_COLOUR, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, pitch, text, wrapped
-from hc_lens.tables import require_once, require_rows
+from hc_lens.tables import require, require_once
 
 _SCALES = {
     "accuracy": ("accuracy lost jointly, beyond the sum", ".0%"),
@@ -44,8 +44,8 @@ def ablation_bars(table: pd.DataFrame, columns: int = 4) -> go.Figure:
     Raises:
         ValueError: if a column is missing, the table is empty, or a group and case have several rows (of several scales, say).
     """
-    require_rows(table, ("group", "case", "effect", "low", "high"), "the table of ablation_bars")
-    require_once(table, ("group", "case"), "the table of ablation_bars", "choose a scale")
+    require(table, ("group", "case", "effect", "low", "high"), "ablation_bars")
+    require_once(table, ("group", "case"), "ablation_bars", "choose a scale")
     inside = set(table.loc[table["case_group"] == "ID", "case"]) if "case_group" in table.columns else set[str]()
     cases = list(dict.fromkeys(table["case"]))
     groups = list(dict.fromkeys(table["group"]))
@@ -113,7 +113,7 @@ def additivity(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ADDITIVITY_COLUMNS, "the table of additivity")
+    require(table, ADDITIVITY_COLUMNS, "additivity")
     scales = [scale for scale in _SCALES if scale in set(table["scale"])]
     sets = list(dict.fromkeys(table["set"]))
     rows_at = {key: place for place, key in enumerate(dict.fromkeys(zip(table["case"], table["set"], strict=True)))}

@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from hc_lens.figures.marks import error_bars, interval_band
 from hc_lens.figures.style import BAND, ID_COLOUR, INK, MUTED, OOD_COLOUR, PALETTE, TEMPLATE, percent, text
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 
 
 class _Line(NamedTuple):
@@ -57,9 +57,9 @@ def emergence_curves(
     Raises:
         ValueError: if a column is missing, a table is empty, or a case is not in it.
     """
-    require_rows(evaluations, ("step", "case", "group", "accuracy"), "the table of emergence_curves")
+    require(evaluations, ("step", "case", "group", "accuracy"), "emergence_curves")
     columns = [*_STEPS, *(name for line in (*_RECALL, *_SIMILAR) for name in (line.column, f"{line.prefix}low"))]
-    require_rows(steps, tuple(dict.fromkeys(columns)), "the table of emergence_curves")
+    require(steps, tuple(dict.fromkeys(columns)), "emergence_curves")
     drawn = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=_GAP, row_heights=list(_SHARES))
     _add_accuracy(drawn, evaluations, cases, level)
     table = steps.sort_values("step")

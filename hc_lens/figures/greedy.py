@@ -5,7 +5,7 @@ import plotly.graph_objects as go
 
 from hc_lens.figures.marks import error_bars, interval_band
 from hc_lens.figures.style import BAND, ID_COLOUR, MUTED, OOD_COLOUR, figure, text
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 
 _SCALES = {"accuracy": ("accuracy lost", ".0%"), "margin": ("margin lost (nats)", "")}
 
@@ -29,7 +29,7 @@ def greedy_path(table: pd.DataFrame, scale: str = "margin") -> go.Figure:
     Raises:
         ValueError: if a column is missing, or there is no mean over cases in this scale.
     """
-    require_rows(table, GREEDY_COLUMNS, "the table of greedy_path")
+    require(table, GREEDY_COLUMNS, "greedy_path")
     shown = table[(table["scale"] == scale) & table["case"].isin(["ID mean", "OOD mean"])].sort_values("size")
     if shown.empty:
         raise ValueError(
@@ -64,7 +64,7 @@ def greedy_path(table: pd.DataFrame, scale: str = "margin") -> go.Figure:
 
 def _add_random(drawn: go.Figure, rows: pd.DataFrame) -> None:
     shade = interval_band(rows["size"], rows["control_low"], rows["control_high"], BAND)
-    named = {"name": "random sets, out of domain (95 %)", "showlegend": True, "line": {"width": 0, "color": BAND}}
+    named = {"name": "random sets, out of domain (95 %)", "showlegend": None, "line": {"width": 0, "color": BAND}}
     drawn.add_scatter(**shade | named)
 
 

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from hc_lens.figures.style import BAND, BLUES, INK, PALETTE, TEMPLATE, figure, outline_heads, percent
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 from hc_lens.units import Head
 
 _CORE = PALETTE[1]
@@ -25,7 +25,7 @@ def head_heatmap(frequency: pd.DataFrame, core: Collection[Head] = ()) -> go.Fig
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(frequency, ("sparsity", "layer", "head", "count", "of"), "the table of head_heatmap")
+    require(frequency, ("sparsity", "layer", "head", "count", "of"), "head_heatmap")
     sparsities = sorted(frequency["sparsity"].unique())
     titles = [f"{percent(float(s))} sparsity" for s in sparsities]
     drawn = make_subplots(rows=1, cols=len(sparsities), subplot_titles=titles, horizontal_spacing=0.06, shared_yaxes=True)
@@ -90,7 +90,7 @@ def joint_histogram(
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ("i", "j", "heads"), "the table of joint_histogram")
+    require(table, ("i", "j", "heads"), "joint_histogram")
     shown = table[table["heads"] > 0]
     top = int(max(table["i"].max(), table["j"].max()))
     drawn = figure(height=max(360, 32 * (top + 1) + 70))

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from hc_lens.figures.style import DIVERGING, FAINT, FONT, INK, MUTED, TEMPLATE, wrapped
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 from hc_lens.units import parse
 
 _SCALES = {"accuracy": ("accuracy", ".0%", ""), "margin": ("margin", "", "nats"), "metric": ("metric", "", "")}
@@ -40,7 +40,7 @@ def interaction_matrix(table: pd.DataFrame, cases: Sequence[str] = ("ID mean", "
     Raises:
         ValueError: if a column is missing, or the table has none of the cases in this scale.
     """
-    require_rows(table, INTERACTION_COLUMNS, "the table of interaction_matrix")
+    require(table, INTERACTION_COLUMNS, "interaction_matrix")
     shown = [table[(table["case"] == case) & (table["scale"] == scale)] for case in cases]
     if not any(map(len, shown)):
         raise ValueError(

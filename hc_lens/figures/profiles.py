@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 
 from hc_lens.figures.marks import error_bars
 from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, figure, outline_heads, text
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 from hc_lens.units import Head
 
 PROFILES = {
@@ -38,9 +38,7 @@ def head_profiles(profiles: pd.DataFrame, core: Collection[Head] = ()) -> go.Fig
     Raises:
         ValueError: if a column is missing, the table is empty, or a profile is unknown.
     """
-    require_rows(
-        profiles, ("layer", "head", "profile", "relation", "score", "low", "high", "baseline"), "the table of head_profiles"
-    )
+    require(profiles, ("layer", "head", "profile", "relation", "score", "low", "high", "baseline"), "head_profiles")
     if unknown := sorted(set(profiles["profile"]) - set(PROFILES)):
         raise ValueError(f"head_profiles knows the profiles {list(PROFILES)}, not {unknown[0]!r}")
     n_layers, n_heads = int(profiles["layer"].max()) + 1, int(profiles["head"].max()) + 1
@@ -98,11 +96,7 @@ def attention_dots(table: pd.DataFrame, heads: Sequence[Head]) -> go.Figure:
     Raises:
         ValueError: if a column is missing, the table has nothing about these heads, or it has too many cases.
     """
-    require_rows(
-        table,
-        ("case", "layer", "head", "relation", "score", "low", "high", "uniform", "shuffled"),
-        "the table of attention_dots",
-    )
+    require(table, ("case", "layer", "head", "relation", "score", "low", "high", "uniform", "shuffled"), "attention_dots")
     places = {head: place for place, head in enumerate(dict.fromkeys(heads))}
     named = [Head(int(layer), int(head)) for layer, head in zip(table["layer"], table["head"], strict=True)]
     shown = table.assign(place=[places.get(head, -1) for head in named])

@@ -15,6 +15,7 @@ from hc_lens.data.task import Split, Task
 from hc_lens.forward import inputs_of
 from hc_lens.hooks import HookedModel
 from hc_lens.metrics.scores import CaseScores, require_label_order, score
+from hc_lens.sample import ALL_ROWS, Sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,26 +56,22 @@ class EncodedCases:
 def encode_cases(
     model: HookedModel,
     task: Task,
-    *,
-    cases: Sequence[str] | None = None,
-    max_rows: int | None = None,
-    max_length: int | None = 128,
-    seed: int = 0,
+    sample: Sample = ALL_ROWS,
 ) -> EncodedCases:
-    """Encode these cases of a task (default: all), each cut to `max_rows` random rows.
+    """Encode the cases of a task, each cut to the sample's random rows.
 
-    The same `seed` and case always give the same rows, whichever other cases are asked for.
+    The same seed and case always give the same rows, whichever other cases are asked for.
 
     Raises:
         KeyError: for a case the task does not have.
-        ValueError: for no cases, or `max_rows` below 1.
+        ValueError: for no cases.
     """
-    names = tuple(task.cases) if cases is None else tuple(cases)
+    names = tuple(task.cases) if sample.cases is None else tuple(sample.cases)
     if not names:
         raise ValueError(f"no cases to evaluate: task {task.name!r} has {list(task.cases)}")
     groups = tuple(task.group(name) for name in names)
-    rows = [some_rows(len(task.cases[name]), max_rows, seed) for name in names]
-    encoded = [inputs_of(model, task.cases[name], max_length) for name in names]
+    rows = [some_rows(len(task.cases[name]), sample.max_rows, sample.seed) for name in names]
+    encoded = [inputs_of(model, task.cases[name], sample.max_length) for name in names]
     stops = np.cumsum([len(chosen) for chosen in rows]).tolist()
     return EncodedCases(
         names=names,

@@ -7,32 +7,32 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hc_lens.data.batches import Batch
+from hc_lens.data.sampling import some_rows
 from hc_lens.forward import Inputs, device_of, inference, inputs_of, run_batch
 from hc_lens.hooks import Edit, HookedModel, hooked
 from hc_lens.metrics.edited_passes import each_output
-from hc_lens.precision import Precision
+from hc_lens.sample import ALL_ROWS, Sample
 
 
 def predict(
     model: HookedModel,
     data: Inputs,
+    sample: Sample = ALL_ROWS,
     *,
     edits: Sequence[Edit] = (),
-    batch_size: int = 64,
-    max_length: int | None = None,
-    precision: Precision = "fp32",
 ) -> Float[Tensor, "row *output"]:
-    """The model's logits for every row, in row order, in fp32 on the CPU; the model in eval mode, without gradients.
+    """The model's logits for every row of the sample, in row order, in fp32 on the CPU; in eval mode, without gradients.
 
     `edits` are in place during the loop and gone afterwards. A classifier gives `row label`; a plain language model gives
     `row pos vocab` (rows of equal length).
 
     Raises:
         HookError: for an edit whose hook point does not exist or does not fire.
-        ValueError: for `batch_size` below 1, or text for a model without a tokenizer.
+        ValueError: for text and a model without a tokenizer.
     """
-    batches = inputs_of(model, data, max_length).batches(batch_size)
-    with inference(model, precision, narrow=True):
+    encoded = inputs_of(model, data, sample.max_length)
+    batches = encoded.batches(sample.batch_size, some_rows(len(encoded), sample.max_rows, sample.seed))
+    with inference(model, sample.precision, narrow=True):
         return read_rows(model, batches, lambda logits, batch: logits, edits)
 
 

@@ -18,8 +18,8 @@ from hc_lens.metrics.forward_rows import read_rows
 from hc_lens.metrics.scores import confidence, label_order, labels_of
 from hc_lens.models import Classifier
 from hc_lens.models.finite import require_finite_model
-from hc_lens.precision import Precision
 from hc_lens.progress import progress
+from hc_lens.sample import ALL_ROWS, Sample
 from hc_lens.units import subnetwork_name
 
 
@@ -51,14 +51,9 @@ def evaluate(
     model: HookedModel,
     task: Task,
     subnetworks: Sequence[Evaluated] = (),
+    sample: Sample = ALL_ROWS,
     *,
-    cases: Sequence[str] | None = None,
-    max_rows: int | None = None,
-    max_length: int | None = 128,
-    batch_size: int = 64,
-    seed: int = 0,
     trained: bool = True,
-    precision: Precision = "fp32",
 ) -> pd.DataFrame:
     """Evaluate the full model and its subnetworks on every case: one row per (model, case), the full model first.
 
@@ -78,8 +73,8 @@ def evaluate(
     A subnetwork that is `Compactable` runs as its smaller model where the rows are many enough for that to pay: the same
     numbers, but for rounding.
 
-    `cases` and `max_rows` limit the rows, which `seed` draws. The classes are the task's, whatever their order in the model. An
-    untrained model has no label order to check: `trained=False` leaves the check out.
+    The classes are the task's, whatever their order in the model. An untrained model has no label order to check:
+    `trained=False` leaves the check out.
 
     Raises:
         LabelOrderError: if the model's labels are not the task's, or in-domain predictions fit far better under other names.
@@ -90,13 +85,13 @@ def evaluate(
     for sub in subnetworks:
         sub.require_model(model)
     order = label_order(labels_of(model), task.labels)
-    data = encode_cases(model, task, cases=cases, max_rows=max_rows, max_length=max_length, seed=seed)
-    batches = data.data.batches(batch_size)
+    data = encode_cases(model, task, sample)
+    batches = data.data.batches(sample.batch_size)
 
     def read(logits: Tensor, batch: Batch) -> Tensor:
         return logits[:, order]
 
-    with inference(model, precision, narrow=True), progress("evaluating", len(subnetworks) + 1) as advance:
+    with inference(model, sample.precision, narrow=True), progress("evaluating", len(subnetworks) + 1) as advance:
         full = read_rows(model, batches, read)
         if trained:
             data.require_label_order(full, task.labels)
@@ -107,7 +102,7 @@ def evaluate(
             if smaller is None:
                 logits = read_rows(model, batches, read, sub.edits())
             else:
-                with inference(smaller, precision, narrow=True):
+                with inference(smaller, sample.precision, narrow=True):
                     logits = read_rows(smaller, batches, read)
             rows += _rows(subnetwork_name(sub.seed, index), sub.seed, sub.sparsity, data, logits, full)
             advance()

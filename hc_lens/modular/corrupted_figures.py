@@ -15,7 +15,7 @@ from hc_lens.modular.corrupted import Stages
 from hc_lens.modular.curves import HIGH, LOW, RANDOM
 from hc_lens.modular.phases import PHASES
 from hc_lens.modular.spectrum import power_spectrum
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 
 CURVES = {
     "test": ("test", PALETTE[0]),
@@ -38,7 +38,7 @@ def accuracies_over_time(history: pd.DataFrame, stages: Stages | None = None) ->
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(history, ("step", *CURVES), "the table of accuracies_over_time")
+    require(history, ("step", *CURVES), "accuracies_over_time")
     drawn = figure(360)
     runs = [rows for _, rows in history.groupby("seed")] if "seed" in history else [history]
     for column, (name, colour) in CURVES.items():
@@ -73,7 +73,7 @@ def ipr_histogram(table: pd.DataFrame, threshold: float = GENERALIZING, bins: in
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ("ipr",), "the table of ipr_histogram")
+    require(table, ("ipr",), "ipr_histogram")
     runs = list(dict.fromkeys(table["run"])) if "run" in table else [""]
     drawn = make_subplots(1, len(runs), shared_yaxes=True, subplot_titles=[str(run) for run in runs], horizontal_spacing=0.03)
     for column, run in enumerate(runs, start=1):
@@ -104,7 +104,7 @@ def pruning_curves_figure(curves: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(curves, ("order", "share", *CURVES), "the table of pruning_curves_figure")
+    require(curves, ("order", "share", *CURVES), "pruning_curves_figure")
     orders = [order for order in (LOW, HIGH, RANDOM) if order in set(curves["order"])]
     drawn = make_subplots(1, len(orders), shared_yaxes=True, subplot_titles=orders, horizontal_spacing=0.03)
     for place, order in enumerate(orders, start=1):
@@ -145,7 +145,7 @@ def phase_diagram(table: pd.DataFrame, x: str, y: str = "xi") -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, (x, y, "phase", "train", "test"), "the table of phase_diagram")
+    require(table, (x, y, "phase", "train", "test"), "phase_diagram")
     cells = table.groupby([y, x]).agg(
         phase=("phase", lambda seeds: seeds.mode()[0]), test=("test", "mean"), train=("train", "mean")
     )
@@ -202,7 +202,7 @@ def norm_weight_against_ipr(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ("ipr", "weight"), "the table of norm_weight_against_ipr")
+    require(table, ("ipr", "weight"), "norm_weight_against_ipr")
     drawn = figure(360)
     drawn.add_scatter(
         x=list(table["ipr"]),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hc_lens.figures.marks import error_bars
 from hc_lens.figures.style import BAND, BLUES, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, figure, text
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 
 _SHOWN = 80
 
@@ -25,7 +25,7 @@ def width_curves(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ("task", "width", "seed", "accuracy"), "the table of width_curves")
+    require(table, ("task", "width", "seed", "accuracy"), "width_curves")
     drawn = figure(400)
     for place, (task, rows) in enumerate(table.groupby("task", sort=False)):
         found = rows.groupby("width")["accuracy"].agg(["mean", "min", "max"]).sort_index()
@@ -91,7 +91,7 @@ def phase_scatter(table: pd.DataFrame, least_ipr: float = 0.5) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ("network", "psi_sum", "psi_w", "ipr"), "the table of phase_scatter")
+    require(table, ("network", "psi_sum", "psi_w", "ipr"), "phase_scatter")
     networks = list(dict.fromkeys(table["network"]))
     drawn = make_subplots(
         1, len(networks), shared_yaxes=True, subplot_titles=[text(n) for n in networks], horizontal_spacing=0.03
@@ -137,7 +137,7 @@ def learnable_figure(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ("polynomial", "p", "learnable", "test", "low", "high", "majority"), "the table of learnable_figure")
+    require(table, ("polynomial", "p", "learnable", "test", "low", "high", "majority"), "learnable_figure")
     primes, texts = (list(dict.fromkeys(table[name])) for name in ("p", "polynomial"))
     titles = [f"p = {p}" for p in primes]
     drawn = make_subplots(1, len(primes), shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.04)

@@ -12,9 +12,9 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import bootstrap
 
+from hc_lens.prose import p_text
 from hc_lens.relations.config import LEAST
-from hc_lens.report.cells import TextTable, interval_text, text_table
-from hc_lens.report.findings import p_text
+from hc_lens.report import TextTable, interval_text, text_table
 from hc_lens.statistics import Interval, bootstrap_means, centred_ranks, cosine, monte_carlo_p, percentile_interval
 from hc_lens.tables import require_columns
 
@@ -118,7 +118,7 @@ def ratio_over_relations(
 
 def _checked(table: pd.DataFrame, x: str, y: str, controls: Sequence[str]) -> dict[str, np.ndarray]:
     names = (x, y, *controls)
-    require_columns(table, names, "the table of correlations")
+    require_columns(table, names, "correlations")
     if len(table) < LEAST:
         raise ValueError(f"correlations need at least {LEAST} relations, got {len(table)}")
     if "relation" in table.columns and (twice := table["relation"].duplicated()).any():

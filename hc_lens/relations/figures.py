@@ -6,22 +6,9 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from hc_lens.figures.marks import error_bars, interval_band
-from hc_lens.figures.style import (
-    BAND,
-    BLUES,
-    DIVERGING,
-    INK,
-    MUTED,
-    PALETTE,
-    SYMBOLS,
-    TEMPLATE,
-    figure,
-    pitch,
-    text,
-    wrapped,
-)
+from hc_lens.figures.style import BAND, BLUES, DIVERGING, INK, MUTED, PALETTE, SYMBOLS, TEMPLATE, figure, pitch, text, wrapped
 from hc_lens.relations.facts import ACTIVE, INERT, NOT_RECALLED
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 from hc_lens.units import Head, parse
 
 _SOURCES = {
@@ -49,7 +36,7 @@ def readability_scatter(table: pd.DataFrame, told: str = "") -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ("relation", "readability", "generalization"), "the table of readability_scatter")
+    require(table, ("relation", "readability", "generalization"), "readability_scatter")
     drawn = figure(480)
     for line in (drawn.add_hline, drawn.add_vline):
         line(0, line={"color": BAND, "width": 1.5, "dash": "dot"})
@@ -92,7 +79,7 @@ def layer_profile(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ("relation", "layer", "above", "chosen"), "the table of layer_profile")
+    require(table, ("relation", "layer", "above", "chosen"), "layer_profile")
     weighted = table.assign(chosen=table["chosen"].astype(float), read=table["above"] * table["chosen"])
     chosen = weighted[weighted["chosen"] > 0]
     order = chosen.groupby("relation")["read"].sum().sort_values().index
@@ -159,7 +146,7 @@ def correlation_dots(table: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(table, ("label", "r", "low", "high"), "the table of correlation_dots")
+    require(table, ("label", "r", "low", "high"), "correlation_dots")
     labels = [wrapped(label, 44) for label in table["label"]]
     drawn = figure(96 + pitch(labels, 30) * len(labels))
     drawn.add_scatter(
@@ -188,7 +175,7 @@ def recovery_bars(shares: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(shares, ("k", "source", "share", "low", "high", "errors", "relations"), "the table of recovery_bars")
+    require(shares, ("k", "source", "share", "low", "high", "errors", "relations"), "recovery_bars")
     drawn = figure(360)
     for source, (name, colour) in _SOURCES.items():
         rows = shares[shares["source"] == source]
@@ -220,7 +207,7 @@ def margin_scatter(facts: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(facts, ("relation", "subject", "times", "right", "margin", "state"), "the table of margin_scatter")
+    require(facts, ("relation", "subject", "times", "right", "margin", "state"), "margin_scatter")
     drawn = figure(440)
     drawn.add_vline(0, line={"color": BAND, "width": 1.5, "dash": "dot"})
     for state, (colour, symbol) in _STATES.items():
@@ -259,7 +246,7 @@ def unit_effects(effects: pd.DataFrame, title: str = "probe accuracy lost") -> g
     Raises:
         ValueError: if a column is missing, the table is empty, or a unit has no such name.
     """
-    require_rows(effects, ("unit", "effect"), "the table of unit_effects")
+    require(effects, ("unit", "effect"), "unit_effects")
     means = effects.groupby("unit", sort=False)["effect"].mean()
     units = {parse(str(name)): float(effect) for name, effect in means.items()}
     n_layers = 1 + max(unit.layer for unit in units)

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
 from hc_lens.analysis.null import core_null
-from hc_lens.analysis.overlap import Masked, jaccard, kept_units
+from hc_lens.analysis.overlap import jaccard, kept_units
 from hc_lens.data.batches import Encoded
 from hc_lens.forward import device_of, inference
 from hc_lens.hooks import Edit, HookFunction, captured, hooked, mlp_point, z_point
@@ -185,7 +185,7 @@ def _encoded(prompts: Prompts, codes: Int[Tensor, " fact"], pad_id: int) -> Enco
     return Encoded(tokens, None, prompts.lengths, codes, pad_id, digest.hexdigest())
 
 
-def shared_heads(before: Sequence[Masked], after: Sequence[Masked], n: int = 10_000, seed: int = 0) -> pd.DataFrame:
+def shared_heads(before: Sequence[Subnetwork], after: Sequence[Subnetwork], n: int = 10_000, seed: int = 0) -> pd.DataFrame:
     """How many heads the subnetworks of the old relation and of the new one share, seed by seed, and how many by chance.
 
     Chance is `hc_lens.analysis.null.core_null`: each subnetwork's heads shuffled within their layers, so that it is no

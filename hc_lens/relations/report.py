@@ -25,8 +25,7 @@ from hc_lens.relations.study import (
     profile_table,
     relation_table,
 )
-from hc_lens.report import Finding, Section, Verdict, text_table, with_interval
-from hc_lens.report.cells import interval_text, number_text
+from hc_lens.report import Finding, Section, Verdict, interval_text, number_text, text_table, with_interval
 from hc_lens.report.findings import sign_verdict
 from hc_lens.statistics import Interval
 

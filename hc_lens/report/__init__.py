@@ -1,6 +1,6 @@
 """Reports: tables and figures in, one self-contained HTML page (and Markdown) out.
 
-Every experiment ends in an `Article`. The main line's is made from `ReportInputs`, with a reading computed from the numbers.
+Every experiment ends in an `Article`; a run's is made of every question that it holds the answer to (`hc_lens.questions`).
 """
 
 import lazy_loader

@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from hc_lens.report.findings import MINUS
+from hc_lens.prose import MINUS
 from hc_lens.tables import require_columns
 
 _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,}\b")

@@ -1,8 +1,10 @@
 """An article as one self-contained HTML page, and the same in Markdown."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
@@ -10,6 +12,7 @@ from plotly.offline import get_plotlyjs
 from hc_lens.atomic import atomic_path
 from hc_lens.report.article import Article, Section
 from hc_lens.report.cells import settings_table
+from hc_lens.report.findings import heading
 
 _CHART = {"displayModeBar": False, "responsive": True}
 _USUAL_HEIGHT = 450  # of a figure that says nothing of its height: plotly's own
@@ -41,6 +44,19 @@ def html(article: Article) -> str:
     """The article as a self-contained HTML page; plotly.js is in it once if there is a figure, else not at all."""
     drawn = any(section.figure is not None for section in article.sections)
     return _render("report.html.j2", article, autoescape=True, plotly_js=get_plotlyjs() if drawn else "")
+
+
+def fragment(short: str, sections: Sequence[Section]) -> str:
+    """Sections as a piece of HTML for a notebook's cell: the short answer, then figures and open tables."""
+    parts = [f"<p><b>{escape(heading(short))}.</b></p>"]
+    for section in sections:
+        if section.figure is not None:
+            parts.append(section.figure.to_html(full_html=False, include_plotlyjs="cdn", config=_CHART))
+        for table in section.shown:
+            frame = pd.DataFrame(table.rows, columns=list(table.columns))
+            parts.append(f"<p>{escape(table.title)}</p>{frame.to_html(index=False, border=0)}")
+        parts.append(f"<p><small>{escape(section.caption)}</small></p>")
+    return "".join(parts)
 
 
 def markdown(article: Article, page: str = "report.html") -> str:

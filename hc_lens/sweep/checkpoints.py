@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from hc_lens.data.stored import save_task
 from hc_lens.limits import require_different
 from hc_lens.origin import Checkpoint, Origin
+from hc_lens.pruning import Pruned, PrunedPath, grid_evaluation, open_path, pruned_outcome
 from hc_lens.runs import Run, RunError
-from hc_lens.stages import Measuring, Pruned, PrunedPath, grid_evaluation, open_path, pruned_outcome
+from hc_lens.sample import Measuring
 from hc_lens.sweep.run import run_jobs
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hc_lens.runs import digest
 if TYPE_CHECKING:
     from hc_lens.origin import Origin
     from hc_lens.pruning import PruneConfig
-    from hc_lens.stages import Measuring
+    from hc_lens.sample import Measuring
     from hc_lens.sweep.prune_job import PruneJob
 
 

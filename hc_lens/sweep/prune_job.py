@@ -13,10 +13,9 @@ import numpy as np
 
 from hc_lens.origin import Origin
 from hc_lens.precision import Resolved, choose, products_of, settle
-from hc_lens.pruning import PruneConfig
-from hc_lens.runs import Run
-from hc_lens.stages import (
-    Measuring,
+from hc_lens.pruning import (
+    Keeping,
+    PruneConfig,
     Pruned,
     PrunedPath,
     evaluate_into,
@@ -27,9 +26,11 @@ from hc_lens.stages import (
     prune_path_into,
     pruned_outcome,
 )
-from hc_lens.stages.means import means_are_kept
-from hc_lens.stages.path import is_whole_path
-from hc_lens.stages.pruned import is_whole
+from hc_lens.pruning.collected_means import means_are_kept
+from hc_lens.pruning.pruned import is_whole
+from hc_lens.pruning.pruned_path import is_whole_path
+from hc_lens.runs import Run
+from hc_lens.sample import Measuring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,22 +78,14 @@ class PruneJob:
         model, task = _loaded(self.source, device)
         length = self.config.max_length
         means = means_into(self.means, model, task.train, rows=self.measuring.means_rows, max_length=length)
-        how: Any = {"every": every, "origin": self.source, "auto": self._auto(model)}
+        keeping = Keeping(self.source, every, self._auto(model))
         run: Pruned | PrunedPath
         if self.grid is None:
-            run = prune_into(self.directory, model, task.train, means, self.config, self.seeds, **how)
+            run = prune_into(self.directory, model, task.train, means, self.config, self.seeds, keeping)
         else:
-            run = prune_path_into(self.directory, model, task.train, means, self.config, self.grid, self.seeds, **how)
-        evaluate_into(
-            run,
-            model,
-            task,
-            max_rows=self.measuring.max_rows,
-            batch_size=self.measuring.batch_size,
-            precision=self.measuring.precision,
-            seed=self.measuring.seed,
-            trained=self.source.step != 0,  # an untrained checkpoint has no label order to check
-        )
+            run = prune_path_into(self.directory, model, task.train, means, self.config, self.grid, self.seeds, keeping)
+        trained = self.source.step != 0  # an untrained checkpoint has no label order to check
+        evaluate_into(run, model, task, self.measuring.sample, trained=trained)
 
     def whole(self) -> bool:
         """Whether its means, its subnetworks and their evaluation are there."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from hc_lens.data.stored import save_task
 from hc_lens.origin import Checkpoint, Origin
 from hc_lens.runs import Run, RunError
+from hc_lens.sample import Sample
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +57,7 @@ def evaluations(directory: Path) -> pd.DataFrame:
 def is_evaluated(run: Run, step: int, options: Mapping[str, object] | None) -> bool:
     """Whether a checkpoint has a table computed with these options; None: whatever they were."""
     there = run.file(f"evaluation/{name_of(step)}", "parquet").exists()
-    return there and (options is None or _options_of(run, name_of(step)) == options)
+    return there and (options is None or _options_of(run, name_of(step)) == _told(options))
 
 
 def keep_evaluation(run: Run, step: int, table: pd.DataFrame, options: Mapping[str, object] | None) -> None:
@@ -70,7 +72,14 @@ def keep_evaluation(run: Run, step: int, table: pd.DataFrame, options: Mapping[s
 def _options_of(run: Run, name: str) -> object:
     """The options of a checkpoint's table; None where an earlier version, or a caller, did not tell them."""
     known = run.file(f"evaluation/{name}.options", "json").exists()
-    return run.read_json(f"evaluation/{name}.options") if known else None
+    found = run.read_json(f"evaluation/{name}.options") if known else None
+    return _told(cast("dict[str, object]", found)) if isinstance(found, dict) else found
+
+
+def _told(options: Mapping[str, object]) -> dict[str, object]:
+    """Options but for those that say what goes without saying: earlier versions told them, or not."""
+    usual = asdict(Sample())
+    return {name: value for name, value in options.items() if name not in usual or value != usual[name]}
 
 
 def _open(directory: Path) -> Run:

@@ -33,6 +33,7 @@ from hc_lens.origin import Checkpoint
 from hc_lens.precision import Kind, settled
 from hc_lens.progress import progress
 from hc_lens.runs import Run, RunError
+from hc_lens.sample import Sample
 from hc_lens.train.checkpoints import (
     checkpoint_of,
     checkpoints,
@@ -148,17 +149,21 @@ def _evaluate(run: Run, model: HookedRootModule, task: Task, evaluate: Evaluate,
 
 def _settled(run: Run, model: HookedRootModule, evaluate: Evaluate | None) -> Evaluate | None:
     """The same, with the precision that "auto" comes to in the run: all its tables are computed in one."""
-    if not isinstance(evaluate, partial) or evaluate.keywords.get("precision") != "auto":
+    sample = evaluate.keywords.get("sample") if isinstance(evaluate, partial) else None
+    if evaluate is None or not isinstance(sample, Sample) or sample.precision != "auto":
         return evaluate
-    return partial(evaluate, precision=settled(run, "auto", model))
+    return partial(evaluate, sample=sample.settled(run, model))
 
 
 def _options(evaluate: Evaluate) -> dict[str, object] | None:
     """What a partial evaluates with, as JSON has it; None where that cannot be told."""
     if not isinstance(evaluate, partial) or evaluate.args:
         return None
+    keywords = dict(evaluate.keywords)
+    if isinstance(sample := keywords.pop("sample", None), Sample):
+        keywords |= asdict(sample)
     try:
-        return cast("dict[str, object]", json.loads(canonical_json(evaluate.keywords)))
+        return cast("dict[str, object]", json.loads(canonical_json(keywords)))
     except ValueError:
         return None
 

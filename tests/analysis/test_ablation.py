@@ -11,6 +11,7 @@ from hc_lens.analysis import ablate, single_heads
 from hc_lens.data.batches import encode_tokens
 from hc_lens.means import ActivationMeans, MeansError
 from hc_lens.metrics import LabelOrderError
+from hc_lens.sample import Sample
 from hc_lens.units import Head, Mlp
 from tests.analysis.planted import N_HEADS, N_LAYERS, A, B, PlantedClassifier, planted_task
 from tests.micro import micro_model
@@ -119,17 +120,18 @@ def test_every_set_is_run_once_over_all_cases_together():
     model = PlantedClassifier({A: 1.0})
     means = ActivationMeans.collect(model, TASK.train, kind="zero")
     model.calls = 0
-    ablate(model, TASK, means, [[A], [A, B], [B, A]], batch_size=30)
+    ablate(model, TASK, means, [[A], [A, B], [B, A]], sample=Sample(batch_size=30))
     assert model.calls == 4  # full, A, A + B, B: 30 rows of both cases in one batch
 
 
 def test_max_rows_takes_the_same_rows_of_a_case_whichever_cases_are_asked_for():
     model = PlantedClassifier({A: 1.0})
-    both = ablated(model, [[A]], max_rows=4)
-    alone = ablated(model, [[A]], max_rows=4, cases=["ood"])
+    both = ablated(model, [[A]], sample=Sample(4))
+    alone = ablated(model, [[A]], sample=Sample(4, cases=["ood"]))
     assert [stop - start for _, _, start, stop, _ in both.cases] == [4, 4]
     assert both.full["margin"][4:].tolist() == alone.full["margin"].tolist()
-    assert ablated(model, [[A]], max_rows=4, seed=1, cases=["ood"]).full["margin"].tolist() != alone.full["margin"].tolist()
+    other = ablated(model, [[A]], sample=Sample(4, 1, ["ood"]))
+    assert other.full["margin"].tolist() != alone.full["margin"].tolist()
 
 
 def test_a_group_of_one_unit_and_groups_with_mlps():
@@ -162,7 +164,7 @@ def test_a_metric_of_ones_own_on_a_plain_hooked_model():
     assert result.cases[0].name == "data"
     assert not found["floor_limited"]
     few = ablate(
-        model, tokens, means, groups, metric=lambda logits, batch: batch.input_ids[:, 0].float(), max_rows=2, batch_size=1
+        model, tokens, means, groups, metric=lambda logits, batch: batch.input_ids[:, 0].float(), sample=Sample(2, batch_size=1)
     )
     assert sorted(few.full["metric"].tolist()) in ([1.0, 1.0], [1.0, 2.0])
 
@@ -186,7 +188,7 @@ def test_bad_input_names_what_is_wrong():
     with pytest.raises(ValueError, match="a task is scored by accuracy and margin"):
         ablate(model, TASK, means, [[A]], metric=lambda logits, batch: logits[:, 0])
     with pytest.raises(KeyError, match="no case 'hans'"):
-        ablate(model, TASK, means, [[A]], cases=["hans"])
+        ablate(model, TASK, means, [[A]], sample=Sample(cases=["hans"]))
     with pytest.raises(MeansError, match="another model"):
         ablate(PlantedClassifier({A: 7.0}), TASK, means, [[A]])
     with pytest.raises(LabelOrderError, match="no label names"):

@@ -26,6 +26,7 @@ from hc_lens.data.tokenise import PairTokenizer
 from hc_lens.data.words import align_words
 from hc_lens.hooks import Edit, HookError, pattern_point
 from hc_lens.models import Classifier, load_model
+from hc_lens.sample import Sample
 from hc_lens.units import Head
 from tests.attending import AttendingModel
 from tests.data import tiny_tokenizers as tiny
@@ -144,7 +145,7 @@ def test_shuffled_pairs_keep_the_first_sentences_and_count_only_shared_words() -
 
 
 def test_attention_on_shuffled_pairs_is_that_of_the_model_on_them() -> None:
-    found = attention_scores(bert(), PAIRS, seed=3)
+    found = attention_scores(bert(), PAIRS, sample=Sample(seed=3))
     (other,) = found.shuffled
     assert other is not None
     # Two rows: the only shuffle swaps them.
@@ -204,8 +205,8 @@ def test_scores_are_read_from_the_models_own_pattern(build: object) -> None:
 @pytest.mark.parametrize("build", [bert, gpt2])
 def test_a_batch_gives_what_its_rows_give_alone(build: object) -> None:
     model = build()
-    (together,) = attention_scores(model, PAIRS, batch_size=4, shuffle=False).cases
-    (alone,) = attention_scores(model, PAIRS, batch_size=1, shuffle=False).cases
+    (together,) = attention_scores(model, PAIRS, sample=Sample(batch_size=4), shuffle=False).cases
+    (alone,) = attention_scores(model, PAIRS, sample=Sample(batch_size=1), shuffle=False).cases
     for name in ("mass", "others", "uniform", "queries"):
         np.testing.assert_allclose(getattr(together, name), getattr(alone, name), atol=2e-6, err_msg=name)
 
@@ -239,7 +240,7 @@ def test_cases_of_a_task_have_their_group_and_are_pooled_as_their_rows() -> None
     assert set(found.pooled(["other"]).table()["group"]) == {"OOD"}
     groups = found.by_group().table()
     assert dict(zip(groups["case"], groups["group"], strict=True)) == {"in-domain": "ID", "out of domain": "OOD"}
-    only = attention_scores(bert(), task, cases=["other"], max_rows=1)
+    only = attention_scores(bert(), task, sample=Sample(1, cases=["other"]))
     assert set(only.table()["case"]) == {"other"}
     assert only.table()["n_rows"].max() == 1
     assert only.shuffled == (None,)
@@ -254,7 +255,7 @@ def test_intervals_resample_pairs_not_words() -> None:
 
     pairs = split_of(*[("a b c d e f g h i j", "a b c d e")] * 2)
     found = attention_scores(
-        AttendingModel(("uniform",)), pairs, batch_size=2, shuffle=False, edits=[Edit(pattern_point(0), pattern)]
+        AttendingModel(("uniform",)), pairs, sample=Sample(batch_size=2), shuffle=False, edits=[Edit(pattern_point(0), pattern)]
     )
     first = found.table().set_index("relation").loc["first"]
     assert (first["score"], first["low"], first["high"]) == (0.5, 0, 1)
@@ -300,7 +301,10 @@ def test_in_bfloat16_attention_is_as_near_as_bfloat16_is() -> None:
     model = bert()
     for block in model.blocks:
         block.attn.W_Q.data /= 20  # attention that is not all or nothing
-    full, low = (attention_scores(model, PAIRS, precision=kind, shuffle=False).table()["score"] for kind in ("fp32", "bf16"))
+    full, low = (
+        attention_scores(model, PAIRS, sample=Sample(precision=kind), shuffle=False).table()["score"]
+        for kind in ("fp32", "bf16")
+    )
     assert not low.equals(full), "products were in bfloat16"
     np.testing.assert_allclose(low, full, atol=0.02)
 
@@ -316,13 +320,13 @@ def test_the_model_is_left_as_it_was() -> None:
 def test_bad_input_is_named() -> None:
     model = AttendingModel(("uniform",))
     with pytest.raises(KeyError, match="no case 'hans'"):
-        attention_scores(model, {"a": PAIRS}, cases=["hans"])
+        attention_scores(model, {"a": PAIRS}, sample=Sample(cases=["hans"]))
     with pytest.raises(ValueError, match="no cases"):
         attention_scores(model, {})
     with pytest.raises(ValueError, match="max_rows must be at least 1, got 0"):
-        attention_scores(model, PAIRS, max_rows=0)
+        attention_scores(model, PAIRS, sample=Sample(0))
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
-        attention_scores(model, PAIRS, batch_size=0)
+        attention_scores(model, PAIRS, sample=Sample(batch_size=0))
     with pytest.raises(ValueError, match="none of its 1 pairs has a word"):
         attention_scores(model, split_of((".", ". .")))
     with pytest.raises(ValueError, match="MicroModel has no tokenizer"):

@@ -11,6 +11,7 @@ from hc_lens.forward import inputs_of
 from hc_lens.hooks import captured, hooked
 from hc_lens.means import ActivationMeans, MeansError
 from hc_lens.models import new_model
+from hc_lens.sample import Sample
 from hc_lens.units import Head, Mlp, Unit
 from tests.analysis.planted import planted_task, tokenizer
 from tests.analysis.relay import LOUD_BERT, RelayModel
@@ -121,10 +122,10 @@ def test_rows_are_drawn_and_batched_without_a_difference():
     tokens = torch.randint(0, 3, (40, 4), generator=torch.Generator().manual_seed(0))
     model = relay()
     means = ActivationMeans.collect(model, tokens)
-    whole = dependence_on(model, tokens, means, [C], batch_size=64)
-    parts = dependence_on(model, encode_tokens(tokens), means, [C], batch_size=7)
+    whole = dependence_on(model, tokens, means, [C], sample=Sample(batch_size=64))
+    parts = dependence_on(model, encode_tokens(tokens), means, [C], sample=Sample(batch_size=7))
     assert parts["change"].tolist() == pytest.approx(whole["change"].tolist())
-    few = dependence_on(model, tokens, means, [C], max_rows=10)
+    few = dependence_on(model, tokens, means, [C], sample=Sample(10))
     assert (few["n"] == 10).all()
     assert few["change"].tolist() != pytest.approx(whole["change"].tolist())
 
@@ -135,7 +136,7 @@ def test_padding_and_skipped_blocks_do_not_count_in_a_real_architecture():
     model = new_model(LOUD_BERT, labels=("yes", "no"), tokenizer=tokenizer()).eval()
     means = ActivationMeans.collect(model, task.train)
     heads = [Head(0, 1), Head(1, 3)]
-    found = dependence_on(model, task.train, means, heads, batch_size=6)
+    found = dependence_on(model, task.train, means, heads, sample=Sample(batch_size=6))
     encoded = inputs_of(model, task.train)
     points = [f"blocks.{layer}.attn.hook_z" for layer in range(3)]
     for source in heads:
@@ -167,7 +168,6 @@ def test_bad_input_names_what_is_wrong():
         ([], {}, "no heads given"),
         ([Head(2, 0)], {}, r"L2\.H0: no block comes after the model's last one"),
         ([Head(7, 0)], {}, r"L7\.H0 is not in this model"),
-        ([C], {"max_rows": 0}, "max_rows must be at least 1, got 0"),
         ([C], {"controls": -1}, "controls must not be negative, got -1"),
     ):
         with pytest.raises(ValueError, match=told):

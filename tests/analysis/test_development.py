@@ -75,5 +75,5 @@ def test_bad_input_names_what_is_wrong():
         core_head_development([Head(0, 1)], ablation=ABLATION)
     with pytest.raises(ValueError, match=r"several rows for unit L0\.H2, step 100"):
         core_head_development(HEADS, pd.concat([ATTENTION, ATTENTION]))
-    with pytest.raises(ValueError, match="the attention table has no column 'step'"):
+    with pytest.raises(ValueError, match=r"the attention table needs the columns .*'step'"):
         core_head_development(HEADS, ATTENTION.drop(columns="step"))

@@ -236,9 +236,9 @@ def test_bad_input_is_refused_with_its_value() -> None:
         (grid.assign(seed=pd.array([None], dtype="Int64")), FULL, "needs a seed"),
         (stacked([grid, grid]), FULL, "several rows for step 100, seed 1, target 0.5, case id"),
         (grid, stacked([FULL, FULL]), "full model's table has several rows for step 100, case id"),
-        (grid.drop(columns="seed"), FULL, "no column 'seed'"),
+        (grid.drop(columns="seed"), FULL, r"\['seed'\] missing from"),
         (FULL, FULL, "no pruning run"),
-        (grid.iloc[:0], FULL, "no rows"),
+        (grid.iloc[:0], FULL, "at least one row"),
     ):
         with pytest.raises(ValueError, match=words):
             effective_size(table, full, semantics="as_coded")

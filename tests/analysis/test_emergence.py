@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from hc_lens.analysis import heuristic_core, spearman
 from hc_lens.analysis.emergence import core_emergence
+from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head
-from tests.analysis.masks import Sub, sub
+from tests.analysis.masks import of_mask, sub
 
 # Two layers of four heads. The core of the last checkpoint is L0.H0, L0.H1, L1.H0; each seed keeps one more.
 FINAL = [sub("1110.1", "1000.1", seed=42), sub("1100.1", "1100.1", seed=43), sub("1101.1", "1000.1", seed=44)]
@@ -151,7 +152,7 @@ def test_one_seed_has_no_interval_and_nothing_held_out():
 
 
 def test_subnetworks_without_a_seed_are_told_apart_by_their_place():
-    nameless = {step: [Sub(s.mask, None) for s in subs] for step, subs in COURSE.items()}
+    nameless = {step: [of_mask(s.mask, None) for s in subs] for step, subs in COURSE.items()}
     ours, named = core_emergence(nameless), core_emergence(COURSE)
     pd.testing.assert_frame_equal(ours.steps, named.steps)
 
@@ -162,9 +163,9 @@ masks = st.lists(st.lists(st.booleans(), min_size=10, max_size=10), min_size=1, 
 @given(masks, masks)
 @settings(max_examples=40)
 def test_recall_is_a_share_the_final_one_is_whole_and_jaccard_is_one_with_itself(first, last):
-    def subs(rows: list[list[bool]]) -> list[Sub]:
+    def subs(rows: list[list[bool]]) -> list[Subnetwork]:
         # L0.H0 stays everywhere, so that the core is not empty.
-        return [Sub(torch.tensor([True, *row[1:]]).view(2, 5), i) for i, row in enumerate(rows)]
+        return [of_mask(torch.tensor([True, *row[1:]]).view(2, 5), i) for i, row in enumerate(rows)]
 
     found = core_emergence({0: subs(first), 1: subs(last)}, permutations=3)
     for column in ("recall", "chance", "jaccard_core"):
@@ -184,7 +185,7 @@ def test_random_checkpoints_hold_the_core_as_often_as_chance_says():
     for _ in range(60):
         kept = generator.random((6, 6, 9)) < 0.5
         kept[:3, :, 0] = True
-        subs = [Sub(torch.from_numpy(mask), seed) for seed, mask in enumerate(kept)]
+        subs = [of_mask(torch.from_numpy(mask), seed) for seed, mask in enumerate(kept)]
         steps = core_emergence({0: subs[3:], 1: subs[:3]}, permutations=2).steps
         values.append(steps["p_value"].iloc[0])
         recalls.append(steps["recall"].iloc[0])

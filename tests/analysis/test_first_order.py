@@ -13,6 +13,7 @@ from hc_lens.gates import gate_edits
 from hc_lens.means import ActivationMeans, MeansError
 from hc_lens.metrics import predict
 from hc_lens.models import load_model, new_model
+from hc_lens.sample import Sample
 from hc_lens.units import Head, Mlp
 from tests.analysis.planted import WORDS, A, B, PlantedClassifier, planted_task, tokenizer
 from tests.micro import micro_model
@@ -59,7 +60,7 @@ def test_a_model_that_is_linear_in_its_gates_is_worked_out_by_hand():
 def test_planted_effects_come_out_and_what_only_shows_in_a_pair_does_not():
     model = PlantedClassifier({A: 1.0, B: 2.0}, interaction=3.0)
     means = ActivationMeans.collect(model, TASK.train, kind="zero")
-    table = first_order_effects(model, TASK, means, batch_size=4).table().set_index(["group", "case"])
+    table = first_order_effects(model, TASK, means, sample=Sample(batch_size=4)).table().set_index(["group", "case"])
     for unit, effect in ((A, 1.0), (B, 2.0), (Head(2, 2), 0.0), (Mlp(1), 0.0)):
         found = table.loc[(str(unit), "ood")]
         assert (found["scale"], found["n"], found["size"], found["case_group"]) == ("margin", 10, 1, "OOD")
@@ -74,7 +75,7 @@ def test_it_is_the_finite_difference_of_each_rows_gate(family: str):
     model = load_model(hf_model=transformers_model(family))
     rows = encode_tokens(torch.randint(3, 30, (3, 7)))
     means = ActivationMeans.collect(model, rows)
-    estimate = first_order_effects(model, rows, means, metric=first_logit, batch_size=2)
+    estimate = first_order_effects(model, rows, means, metric=first_logit, sample=Sample(batch_size=2))
     n_heads = TINY[family].n_heads
     for unit, place in ((Head(0, 1), (0, 1)), (Head(2, 3), (2, 3)), (Mlp(1), (1, n_heads)), (Mlp(2), (2, n_heads))):
         ends: list[Tensor] = []
@@ -92,14 +93,14 @@ def test_it_ranks_units_much_as_ablation_does_whatever_the_batches():
     model = new_model(BERT, labels=("yes", "no"), tokenizer=tokenizer(), seed=3)
     means = ActivationMeans.collect(model, TASK.train)
     exact = ablate(model, TASK, means, all_units(means))
-    estimate = first_order_effects(model, TASK, means, batch_size=7)
+    estimate = first_order_effects(model, TASK, means, sample=Sample(batch_size=7))
     table = rank_correlation(estimate, exact)
     assert table["scale"].tolist() == ["margin", "margin"]
     assert table["units"].tolist() == [15, 15]
     assert (table["spearman"] > 0.8).all()
     assert (table["low"] <= table["spearman"] + 0.05).all()
     assert (table["low"] <= table["high"]).all()
-    alone = first_order_effects(model, TASK, means, batch_size=1)
+    alone = first_order_effects(model, TASK, means, sample=Sample(batch_size=1))
     for units, values in alone.ablated.items():
         np.testing.assert_allclose(values["margin"], estimate.ablated[units]["margin"], atol=1e-5)
 

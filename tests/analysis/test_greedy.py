@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from hc_lens.analysis import ablate, greedy_sets, single_heads
-from hc_lens.analysis.greedy import halves
+from hc_lens.analysis.greedy import GreedyConfig, halves
 from hc_lens.means import ActivationMeans
+from hc_lens.sample import ALL_ROWS, Sample
 from hc_lens.units import Head
 from tests.analysis.planted import A, B, PlantedClassifier, planted_task, split
 
@@ -13,10 +14,10 @@ TASK = planted_task()
 BIG, SMALL = Head(2, 3), Head(0, 0)
 
 
-def grown(model, size, candidates=None, task=TASK, **options):
+def grown(model, size, candidates=None, task=TASK, sample=ALL_ROWS, **options):
     means = ActivationMeans.collect(model, task.train, kind="zero")
     chosen = [head for (head,) in single_heads(means)] if candidates is None else candidates
-    return greedy_sets(model, task, means, chosen, size, **options)
+    return greedy_sets(model, task, means, chosen, GreedyConfig(size, **options), sample)
 
 
 def test_the_head_that_adds_most_to_those_before_comes_next():
@@ -38,7 +39,7 @@ def test_the_group_decides():
     model = PlantedClassifier({A: 2.0, B: 1.0})
     assert grown(model, 1, group="ID").heads == (A,)
     with pytest.raises(ValueError, match=r"no ID case to choose heads by; the cases are \['ood'\]"):
-        grown(model, 1, group="ID", cases=["ood"])
+        grown(model, 1, group="ID", sample=Sample(cases=["ood"]))
 
 
 def test_what_is_reported_is_on_rows_that_chose_nothing():
@@ -54,7 +55,7 @@ def test_what_is_reported_is_on_rows_that_chose_nothing():
     }
     known.ablated.update(noise)  # type: ignore[attr-defined]
     noise_heads = [head for (head,) in single_heads(means) if head != A]
-    table = greedy_sets(model, TASK, means, noise_heads, 1, known=known).table()
+    table = greedy_sets(model, TASK, means, noise_heads, GreedyConfig(1), known=known).table()
     first = table[(table["case"] == "OOD mean") & (table["scale"] == "margin")].iloc[0]
     assert first["chosen"] > 1.0
     assert first["joint"] < first["chosen"] - 0.5
@@ -78,7 +79,7 @@ def test_known_sets_are_not_run_again_and_controls_match_the_path():
     means = ActivationMeans.collect(model, TASK.train, kind="zero")
     known = ablate(model, TASK, means, [*single_heads(means), [A, B]])
     model.calls = 0
-    path = greedy_sets(model, TASK, means, [A, B], 2, known=known, batch_size=30)
+    path = greedy_sets(model, TASK, means, [A, B], GreedyConfig(2), known=known, sample=Sample(batch_size=30))
     assert model.calls == 3, "the full model, to see that the rows are the same, at each step and for the path"
     assert path.heads == (A, B)
     table = grown(model, 2, candidates=[A, B], controls=4).table()

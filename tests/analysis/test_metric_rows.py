@@ -16,6 +16,7 @@ from hc_lens.analysis.stored import from_tensors, to_tensors
 from hc_lens.data.batches import Batch, Encoded
 from hc_lens.metrics import predict
 from hc_lens.models import new_model
+from hc_lens.sample import Sample
 from hc_lens.units import Head
 from tests.analysis.planted import WORDS, tokenizer
 
@@ -61,7 +62,7 @@ def rows_of(ablation: Ablation) -> np.ndarray:
 @pytest.mark.parametrize(("max_rows", "batch_size"), [(15, 64), (15, 4), (1, 1), (None, 7)])
 def test_a_metric_that_looks_its_rows_up_is_the_plain_loop_over_the_rows_drawn(max_rows: int | None, batch_size: int) -> None:
     model, means = setting()
-    found = ablate(model, DATA, means, SETS, metric=answer_logit, max_rows=max_rows, batch_size=batch_size, seed=2)
+    found = ablate(model, DATA, means, SETS, metric=answer_logit, sample=Sample(max_rows, 2, batch_size=batch_size))
     assert len(set(rows_of(found).tolist())) == (max_rows or N)
     np.testing.assert_allclose(found.full["metric"], by_hand()[rows_of(found)], atol=1e-4)
     for units in SETS:
@@ -71,11 +72,11 @@ def test_a_metric_that_looks_its_rows_up_is_the_plain_loop_over_the_rows_drawn(m
 def test_the_estimate_of_some_rows_is_theirs_among_the_estimates_of_all() -> None:
     model, means = setting()
     every = first_order_effects(model, DATA, means, metric=answer_logit)
-    some = first_order_effects(model, DATA, means, metric=answer_logit, max_rows=15, batch_size=4, seed=2)
+    some = first_order_effects(model, DATA, means, metric=answer_logit, sample=Sample(15, 2, batch_size=4))
     np.testing.assert_allclose(some.full["metric"], by_hand()[rows_of(some)], atol=1e-4)
     for units, values in some.ablated.items():
         np.testing.assert_allclose(values["metric"], every.ablated[units]["metric"][rows_of(some)], atol=1e-4)
-    exact = ablate(model, DATA, means, single_heads(means), metric=answer_logit, max_rows=15, seed=2)
+    exact = ablate(model, DATA, means, single_heads(means), metric=answer_logit, sample=Sample(15, 2))
     assert rank_correlation(some, exact)["n"].tolist() == [15]
 
 
@@ -89,8 +90,8 @@ def test_labels_tokens_and_rows_of_a_batch_belong_together() -> None:
         assert batch.labels.tolist() == ANSWER[batch.rows].tolist()
         return logits[:, 0]
 
-    ablate(model, DATA, means, SETS, metric=checked, max_rows=15, batch_size=4)
-    first_order_effects(model, DATA, means, metric=checked, max_rows=15, batch_size=4)
+    ablate(model, DATA, means, SETS, metric=checked, sample=Sample(15, batch_size=4))
+    first_order_effects(model, DATA, means, metric=checked, sample=Sample(15, batch_size=4))
     config = hc.PruneConfig(steps=4, ramp_steps=2, batch_size=4, max_length=16, gate_std=2.0)
     hc.prune(model, DATA, means, config, seeds=[1, 2, 3], loss=checked)  # three runs in one forward pass
 
@@ -102,20 +103,20 @@ def test_what_is_known_of_other_rows_is_refused_though_its_values_are_alike() ->
     def one(logits: Tensor, batch: Batch) -> Tensor:
         return torch.ones(len(batch)) + 0 * logits[:, 0]
 
-    known = ablate(model, DATA, means, SETS[:1], metric=one, max_rows=15, seed=2)
+    known = ablate(model, DATA, means, SETS[:1], metric=one, sample=Sample(15, 2))
     with pytest.raises(ValueError, match="known is a result on other rows"):
-        ablate(model, DATA, means, SETS, metric=one, max_rows=15, seed=3, known=known)
-    others = first_order_effects(model, DATA, means, metric=answer_logit, max_rows=15, seed=3)
-    exact = ablate(model, DATA, means, single_heads(means), metric=answer_logit, max_rows=15, seed=2)
+        ablate(model, DATA, means, SETS, metric=one, sample=Sample(15, 3), known=known)
+    others = first_order_effects(model, DATA, means, metric=answer_logit, sample=Sample(15, 3))
+    exact = ablate(model, DATA, means, single_heads(means), metric=answer_logit, sample=Sample(15, 2))
     with pytest.raises(ValueError, match="of different rows"):
         rank_correlation(others, exact)
-    again = ablate(model, DATA, means, SETS, metric=one, max_rows=15, seed=2, known=known)
+    again = ablate(model, DATA, means, SETS, metric=one, sample=Sample(15, 2), known=known)
     assert again.ablated[SETS[0]] is known.ablated[SETS[0]]
 
 
 def test_rows_are_kept_with_an_ablation_and_unknown_in_one_kept_without() -> None:
     model, means = setting()
-    found = ablate(model, DATA, means, SETS[:1], metric=answer_logit, max_rows=15, seed=2)
+    found = ablate(model, DATA, means, SETS[:1], metric=answer_logit, sample=Sample(15, 2))
     tensors, metadata = to_tensors(found)
     back = from_tensors(tensors, metadata)
     assert rows_of(back).tolist() == rows_of(found).tolist()
@@ -125,4 +126,4 @@ def test_rows_are_kept_with_an_ablation_and_unknown_in_one_kept_without() -> Non
     np.testing.assert_allclose(first.full["metric"], by_hand()[rows_of(first)], atol=1e-4)
     older = from_tensors(*to_tensors(dataclasses.replace(found, rows=None)))
     assert older.rows is None
-    ablate(model, DATA, means, SETS, metric=answer_logit, max_rows=15, seed=2, known=older)
+    ablate(model, DATA, means, SETS, metric=answer_logit, sample=Sample(15, 2), known=older)

@@ -1,8 +1,8 @@
 """What subnetworks share, on masks small enough to count by hand."""
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise, product
 
 import numpy as np
@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from hc_lens.analysis import (
     head_frequency,
@@ -23,19 +22,10 @@ from hc_lens.analysis import (
 )
 from hc_lens.analysis.null import permuted_sizes
 from hc_lens.units import Head
+from tests.analysis.masks import of_mask
+from tests.analysis.masks import sub as any_sub
 
-
-@dataclass(frozen=True)
-class Sub:
-    mask: Tensor
-    seed: int | None
-
-
-def sub(*layers: str, seed: int | None = 0) -> Sub:
-    """A mask from one string a layer, such as `"110.1"`: heads 0 and 1 stay, head 2 goes, the MLP stays."""
-    rows = [[int(bit) for bit in layer.replace(".", "")] for layer in layers]
-    return Sub(torch.tensor(rows, dtype=torch.bool), seed)
-
+sub = partial(any_sub, seed=0)
 
 THREE = [sub("110.1", "011.1", seed=42), sub("100.1", "111.0", seed=43), sub("101.1", "011.1", seed=44)]
 TWO = [sub("111.1", "010.1"), sub("100.1", "011.1")]
@@ -103,7 +93,7 @@ masks = st.lists(st.lists(st.booleans(), min_size=8, max_size=8), min_size=1, ma
 @given(masks)
 @settings(max_examples=50)
 def test_the_core_of_all_runs_is_their_intersection_and_shrinks_with_k(bits):
-    subs = [Sub(torch.tensor(row).view(2, 4), i) for i, row in enumerate(bits)]
+    subs = [of_mask(torch.tensor(row).view(2, 4), i) for i, row in enumerate(bits)]
     kept = [{Head(layer, h) for layer, h in product(range(2), range(3)) if s.mask[layer, h]} for s in subs]
     cores = [set(heuristic_core(subs, k).heads) for k in range(1, len(subs) + 1)]
     assert cores[0] == set.union(*kept)
@@ -154,7 +144,7 @@ def test_heads_shared_beyond_chance_get_the_smallest_p_value():
     rows[:, :, 0] = True  # every run keeps head 0 of each layer and one other
     for run in range(6):
         rows[run, :, 1 + run] = True
-    core = heuristic_core([Sub(torch.from_numpy(row), i) for i, row in enumerate(rows)])
+    core = heuristic_core([of_mask(torch.from_numpy(row), i) for i, row in enumerate(rows)])
     null = core.null(n=999, seed=3)
     assert null.observed == 4
     assert null.p_value == pytest.approx(1 / 1000)

@@ -10,6 +10,7 @@ from hc_lens.analysis import in_subnetworks
 from hc_lens.means import ActivationMeans
 from hc_lens.metrics import predict
 from hc_lens.models import new_model
+from hc_lens.sample import Sample
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head
 from tests.analysis.planted import A, B, PlantedClassifier, planted_task, tokenizer
@@ -88,7 +89,7 @@ def test_blocks_that_a_subnetwork_shares_with_its_ablations_change_no_number():
     means = ActivationMeans.collect(model, TASK.train)
     sub = subnetwork(means, Head(0, 0), Head(1, 2), Head(2, 3))
     heads = [Head(0, 1), Head(1, 0), Head(2, 2)]
-    found = in_subnetworks(model, TASK, [sub], heads, batch_size=8)
+    found = in_subnetworks(model, TASK, [sub], heads, sample=Sample(batch_size=8))
     ood = TASK.ood["ood"]  # always "no", label 1
     margin = {
         name: float((lambda logits: logits[:, 1] - logits[:, 0])(predict(model, ood, edits=edits)).mean())

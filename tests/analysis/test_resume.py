@@ -12,6 +12,7 @@ from hc_lens.means import ActivationMeans
 from hc_lens.metrics import predict, read_rows_of_each
 from hc_lens.models import new_model
 from hc_lens.models.resume import BlockInput, can_resume, resumed
+from hc_lens.sample import Sample
 from hc_lens.units import Head, Mlp
 from tests.analysis.planted import WORDS, planted_task, tokenizer
 from tests.micro import micro_model
@@ -36,7 +37,9 @@ def test_each_set_gives_what_a_pass_of_its_own_gives(config):
     assert len(ticks) == len(batches) == 3
     full = predict(model, TASK.train)
     for logits, edits in zip(found, edit_sets, strict=True):
-        torch.testing.assert_close(logits, predict(model, TASK.train, edits=edits, batch_size=7), atol=1e-7, rtol=0)
+        torch.testing.assert_close(
+            logits, predict(model, TASK.train, edits=edits, sample=Sample(batch_size=7)), atol=1e-7, rtol=0
+        )
         assert (logits - full).abs().max() > 1e-6
     assert torch.equal(predict(model, TASK.train), full)  # nothing of it is left in the model
 

@@ -12,6 +12,7 @@ from hc_lens.means import ActivationMeans
 from hc_lens.metrics import evaluate
 from hc_lens.models import Classifier, new_model
 from hc_lens.precision import Precision
+from hc_lens.sample import Sample
 from hc_lens.subnetwork import Subnetwork
 from tests.analysis.planted import planted_task, tokenizer
 from tests.models.tiny import config
@@ -58,7 +59,7 @@ class Passes:
 
 
 def table(model: Classifier, subs: list[Subnetwork], precision: Precision = "fp32") -> pd.DataFrame:
-    return evaluate(model, TASK, subs, batch_size=8, trained=False, precision=precision)
+    return evaluate(model, TASK, subs, sample=Sample(batch_size=8, precision=precision), trained=False)
 
 
 @pytest.mark.parametrize(("precision", "atol"), [("fp32", 1e-4), ("bf16", 0.1)])
@@ -98,7 +99,7 @@ def test_what_only_has_edits_runs_gated(model: Classifier, monkeypatch: pytest.M
     subs = subnetworks(model)
     monkeypatch.setattr(hc_lens.models, "compacting_pays", lambda *asked: True)
     expected = table(model, subs)[NUMBERS]
-    found = evaluate(model, TASK, [OnlyEvaluated(sub) for sub in subs], batch_size=8, trained=False)[NUMBERS]
+    found = evaluate(model, TASK, [OnlyEvaluated(sub) for sub in subs], sample=Sample(batch_size=8), trained=False)[NUMBERS]
     pd.testing.assert_frame_equal(found, expected, atol=1e-4, rtol=0)
 
 

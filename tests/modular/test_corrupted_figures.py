@@ -111,5 +111,5 @@ def test_batch_norm_weights_against_ipr():
     ],
 )
 def test_a_table_without_the_columns_is_refused(draw):
-    with pytest.raises(ValueError, match="has no column"):
+    with pytest.raises(ValueError, match="needs the columns"):
         draw(pd.DataFrame({"something": [1]}))

@@ -173,5 +173,5 @@ def test_a_phase_map_shows_what_was_not_run_as_empty() -> None:
 
 @pytest.mark.parametrize("draw", [lambda t: shot_curves(t, chance=0.1), lambda t: agreement_by_shot(t, chance=0.1)])
 def test_figures_say_which_column_is_missing(draw: Callable[[pd.DataFrame], go.Figure]) -> None:
-    with pytest.raises(ValueError, match="has no column"):
+    with pytest.raises(ValueError, match="missing from"):
         draw(pd.DataFrame({"shot": [1]}))

@@ -57,5 +57,5 @@ def test_learnable_polynomials_and_others_in_their_colours() -> None:
 
 @pytest.mark.parametrize("draw", [width_curves, phase_scatter, learnable_figure])
 def test_a_table_without_the_columns_is_refused(draw: object) -> None:
-    with pytest.raises(ValueError, match=r"has no column .*; it has \['x'\]"):
+    with pytest.raises(ValueError, match=r"needs the columns.*missing from \['x'\]"):
         draw(pd.DataFrame({"x": [1]}))  # type: ignore[operator]

@@ -107,5 +107,5 @@ def test_units_have_a_cell_each_and_several_relations_are_averaged():
     "draw", [readability_scatter, layer_profile, correlation_dots, recovery_bars, margin_scatter, unit_effects]
 )
 def test_a_table_without_the_columns_is_refused(draw):
-    with pytest.raises(ValueError, match="has no column"):
+    with pytest.raises(ValueError, match="needs the columns"):
         draw(pd.DataFrame({"something": [1]}))

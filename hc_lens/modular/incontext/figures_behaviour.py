@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 from hc_lens.figures.marks import error_bars
 from hc_lens.figures.style import BAND, FAINT, INK, MUTED, PALETTE, TEMPLATE, figure, text
 from hc_lens.modular.incontext.evaluation import PHASES, SETS
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 
 _COLOURS = dict(zip(map(str, SETS), (INK, PALETTE[0], PALETTE[4], PALETTE[1]), strict=True))
 _DASHES = dict(zip(map(str, SETS), ("dot", "solid", "dot", "solid"), strict=True))
@@ -33,7 +33,7 @@ def shot_curves(evaluation: pd.DataFrame, *, chance: float, ceilings: pd.DataFra
     Raises:
         ValueError: if a column is missing or a table is empty.
     """
-    require_rows(evaluation, ("tasks", "examples", "shot", "accuracy", "low", "high"), "the table of shot_curves")
+    require(evaluation, ("tasks", "examples", "shot", "accuracy", "low", "high"), "shot_curves")
     drawn = figure(height=430)
     for of in SETS:
         rows = evaluation[(evaluation["tasks"] == of.tasks) & (evaluation["examples"] == of.examples)].sort_values("shot")
@@ -60,7 +60,7 @@ def shot_curves(evaluation: pd.DataFrame, *, chance: float, ceilings: pd.DataFra
 
 
 def _add_ceilings(drawn: go.Figure, ceilings: pd.DataFrame) -> None:
-    require_rows(ceilings, ("algorithm", "shot", "share"), "the table of shot_curves")
+    require(ceilings, ("algorithm", "shot", "share"), "shot_curves")
     for (name, rows), dash in zip(ceilings.groupby("algorithm", sort=False), ("dash", "longdashdot"), strict=False):
         drawn.add_scatter(
             x=(rows["shot"] - 1).tolist(),
@@ -94,7 +94,7 @@ def training_curves(runs: dict[str, pd.DataFrame], *, chance: float, threshold: 
         horizontal_spacing=0.08,
     )
     for place, (run, table) in enumerate(runs.items()):
-        require_rows(table, ("step", "set", "accuracy"), f"the table of training_curves, run {run!r}")
+        require(table, ("step", "set", "accuracy"), f"the table of training_curves, run {run!r}")
         row, column = place // columns + 1, place % columns + 1
         for name, colour in _COLOURS.items():
             rows = table[table["set"] == name].sort_values("step")
@@ -133,7 +133,7 @@ def phase_map(phases: pd.DataFrame, *, rows: str, rows_title: str) -> go.Figure:
     Raises:
         ValueError: if a column is missing, the table is empty, or a phase is unknown.
     """
-    require_rows(phases, ("n_tasks", rows, "phase", "accuracies"), "the table of phase_map")
+    require(phases, ("n_tasks", rows, "phase", "accuracies"), "phase_map")
     if unknown := sorted(set(phases["phase"]) - set(PHASES)):
         raise ValueError(f"phase_map: there is no phase {unknown[0]!r}; the phases are {list(PHASES)}")
     grid = phases.pivot(index=rows, columns="n_tasks", values="phase").sort_index()
@@ -177,7 +177,7 @@ def agreement_by_shot(agreement: pd.DataFrame, *, chance: float) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(agreement, ("shot", "queries", "share", "agreement"), "the table of agreement_by_shot")
+    require(agreement, ("shot", "queries", "share", "agreement"), "agreement_by_shot")
     titles = ("agreement, among these queries", "share of queries")
     drawn = make_subplots(rows=2, cols=1, shared_xaxes=True, subplot_titles=titles, row_heights=[0.62, 0.38])
     for queries, (colour, name) in _QUERIES.items():
@@ -214,7 +214,7 @@ def query_map(grid: pd.DataFrame, *, contexts: Sequence[int]) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(grid, ("examples", "x", "y", "correct", "ratio", "shown"), "the table of query_map")
+    require(grid, ("examples", "x", "y", "correct", "ratio", "shown"), "query_map")
     kinds = ("neither", "ratio matching only", "the model only", "both")
     colours = (FAINT, BAND, PALETTE[1], PALETTE[0])
     titles = [f"{n} example{'s' * (n != 1)}" for n in contexts]

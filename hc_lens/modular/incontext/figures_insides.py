@@ -7,7 +7,7 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 
 from hc_lens.figures.style import BLUES, FONT, INK, MUTED, TEMPLATE, figure
-from hc_lens.tables import require_rows
+from hc_lens.tables import require
 
 _WHEEL = ((0.0, "#0072B2"), (0.25, "#009E73"), (0.5, "#E69F00"), (0.75, "#CC79A7"), (1.0, "#0072B2"))
 """Colours that end where they begin, as logarithms do."""
@@ -77,8 +77,8 @@ def head_circles_figure(points: pd.DataFrame, circles: pd.DataFrame, *, by: str 
     """
     if by not in ("x", "y"):
         raise ValueError(f"by must be 'x' or 'y', got {by!r}")
-    require_rows(points, ("layer", "head", "x", "y", f"log_{by}", "first", "second"), "the table of head_circles_figure")
-    require_rows(circles, ("layer", "head", "of", "frequency", "r2", "chance"), "the table of head_circles_figure")
+    require(points, ("layer", "head", "x", "y", f"log_{by}", "first", "second"), "head_circles_figure")
+    require(circles, ("layer", "head", "of", "frequency", "r2", "chance"), "head_circles_figure")
     fits = circles[circles["of"] == by].set_index(["layer", "head"])
     n_layers, n_heads = int(points["layer"].max()) + 1, int(points["head"].max()) + 1
     titles = [
@@ -126,7 +126,7 @@ def embedding_circle_figure(points: pd.DataFrame) -> go.Figure:
     Raises:
         ValueError: if a column is missing or the table is empty.
     """
-    require_rows(points, ("number", "log", "first", "second"), "the table of embedding_circle_figure")
+    require(points, ("number", "log", "first", "second"), "embedding_circle_figure")
     rows = points.sort_values("log")
     ring = pd.concat([rows, rows.iloc[:1]])
     drawn = figure(height=420)

@@ -1,0 +1,16 @@
+from .training import Training as Training
+from .emergence import Emergence as Emergence
+from .effective_size import EffectiveSize as EffectiveSize
+from .sparsity_sweep import SparsitySweep as SparsitySweep
+from .accuracy import Accuracy as Accuracy
+from .core import HeuristicCore as HeuristicCore
+from .ablation import Ablation as Ablation
+from .pairs import Pairs as Pairs
+from .greedy import Greedy as Greedy
+from .removal import Removal as Removal
+from .dependence import Dependence as Dependence
+from .estimate import Estimate as Estimate
+from .attention import Attention as Attention
+from .attention import AttentionMap as AttentionMap
+from .compare import Compare as Compare
+from .outcome import Outcome as Outcome
