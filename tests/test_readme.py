@@ -34,6 +34,6 @@ def test_the_code_runs_as_it_stands(code: str, working_directory: Path, line: Pa
     if 'hc.open("runs/half")' in code:  # which the command line made
         shutil.copytree(line, working_directory / "runs")
         (working_directory / "runs" / "pruned").rename(working_directory / "runs" / "half")
-        for words in (["evaluate", "runs/half", "--max-rows", "4"], ["core", "runs/half", "--k", "2"]):
+        for words in (["evaluate", "runs/half", "--max-rows", "4"], ["core", "runs/half", "--k", "3"]):
             assert main(words) == 0
     exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})
