@@ -130,9 +130,10 @@ def test_a_sparsity_at_which_every_seed_collapses_is_a_gap_and_not_an_exit(
         return {seed: OPEN for seed in self.seeds if self.config.sparsity == 0.5 or seed == 43}
 
     monkeypatch.setattr(TrainedGates, "collapsed", collapsed)
+    rows = [*GRID[: GRID.index("--max-rows")], "--max-rows", "4", *GRID[GRID.index("--max-rows") + 2 :]]  # not asked before
     out = tmp_path / "sweep"
     with pytest.warns(UserWarning, match="seeds collapsed") as warned:
-        assert main(["sweep-sparsity", finetuned, *GRID, "--out", str(out)]) == 0
+        assert main(["sweep-sparsity", finetuned, *rows, "--out", str(out)]) == 0
     printed, told = capsys.readouterr(), [str(each.message) for each in warned]
     assert "step 20, sparsity 0.5: 2 of 2 seeds collapsed (42, 43: every gate ended open), which leaves a gap" in told
     assert "step 20, sparsity 0.7: 1 of 2 seeds collapsed (43: every gate ended open), which leaves a gap" in told
@@ -143,6 +144,6 @@ def test_a_sparsity_at_which_every_seed_collapses_is_a_gap_and_not_an_exit(
     header = next(text for text in printed.out.splitlines() if "group" in text and "full" in text)
     assert "0.5" in header, "the empty column is shown"
     assert (out / "sweep-sparsity.html").exists()
-    sizes = ["effective-size", finetuned, *GRID, "--path", "--steps", "10", "20", "--out", str(tmp_path / "sizes")]
+    sizes = ["effective-size", finetuned, *rows, "--path", "--steps", "10", "20", "--out", str(tmp_path / "sizes")]
     with pytest.warns(UserWarning, match=r"sparsity 0\.5\.\.0\.7: 1 of 2 seeds collapsed"):
         assert main(sizes) == 0
