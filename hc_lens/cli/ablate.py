@@ -35,7 +35,7 @@ class Arguments:
     """Remove the heads from every subnetwork of the run, too: does the full model lose more out of domain?"""
     dependence: bool = False
     """How much the output of every later head changes without them."""
-    rows: tyro.conf.OmitArgPrefixes[SampleChoice] = field(default_factory=lambda: SampleChoice(Ablation.sample.max_rows))
+    rows: tyro.conf.OmitArgPrefixes[SampleChoice] = field(default_factory=lambda: SampleChoice.of(Ablation))
     common: tyro.conf.OmitArgPrefixes[Computing] = field(default_factory=Computing)
 
     def questions(self) -> list[Question]:

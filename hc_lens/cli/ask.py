@@ -40,6 +40,11 @@ class SampleChoice:
     precision: Precision = "fp32"
     """Of matrix products: fp32, bf16, or auto for whichever is faster where it is first asked for in RUN."""
 
+    @staticmethod
+    def of(question: type[Question]) -> SampleChoice:
+        """What a question is measured on where nobody says."""
+        return SampleChoice(question.sample.max_rows, batch_size=question.sample.batch_size)
+
     def sample(self) -> Sample:
         """The rows as the library takes them."""
         cases = self.case or None
@@ -65,12 +70,11 @@ def opened(paths: Sequence[Path], device: str, of: str = "prune") -> OpenRun:
 
 def arguments_of(question: type[Question]) -> Any:
     """The arguments of the command that asks a question: its fields, and the rows."""
-    rows = SampleChoice(question.sample.max_rows, batch_size=question.sample.batch_size)
     runs = Annotated[RunPaths, tyro.conf.arg(help="Runs of one model, the first of which keeps the answer.")]
     fields: list[tuple[str, Any, Any]] = [
         ("runs", runs, ()),
         ("question", tyro.conf.OmitArgPrefixes[question], field(default_factory=question)),
-        ("rows", tyro.conf.OmitArgPrefixes[SampleChoice], field(default_factory=lambda: rows)),
+        ("rows", tyro.conf.OmitArgPrefixes[SampleChoice], field(default_factory=lambda: SampleChoice.of(question))),
         ("common", tyro.conf.OmitArgPrefixes[Computing], field(default_factory=Computing)),
     ]
     made = make_dataclass("Arguments", fields, frozen=True)

@@ -27,9 +27,7 @@ class Arguments:
     pair: tuple[str, str] | None = None
     """Two sentences whose attention is drawn token by token; by default a pair of the data."""
     question: tyro.conf.OmitArgPrefixes[Attention] = field(default_factory=Attention)
-    rows: tyro.conf.OmitArgPrefixes[SampleChoice] = field(
-        default_factory=lambda: SampleChoice(Attention.sample.max_rows, batch_size=Attention.sample.batch_size)
-    )
+    rows: tyro.conf.OmitArgPrefixes[SampleChoice] = field(default_factory=lambda: SampleChoice.of(Attention))
     common: tyro.conf.OmitArgPrefixes[Computing] = field(default_factory=Computing)
 
 

@@ -13,7 +13,6 @@ from hc_lens.cli.ask import opened
 from hc_lens.cli.options import Common, PoolChoice, Seeds
 from hc_lens.cli.prune_options import PruneOptions
 from hc_lens.limits import Count, Natural
-from hc_lens.questions import Emergence
 from hc_lens.questions.grid import Grid
 from hc_lens.questions.opened import OpenRun
 from hc_lens.questions.question import Question
@@ -98,6 +97,4 @@ def ask_of(run: OpenRun, question: Question, choice: PruneChoice, out: Path | No
     answer = question.ask(run, choice.sample)
     directory = out or run.place("finetune").path / "grid"
     output.answer(answer, directory)
-    if isinstance(question, Emergence):
-        print(f"\n{answer['before_onset']['sentence'].iloc[0]}")
     output.headline(directory, answer.short)

@@ -55,7 +55,7 @@ def training_headline(evaluations: pd.DataFrame) -> str:
 
 
 def answer(found: Answer, directory: Path | None) -> None:
-    """The open tables of an answer; and all its tables and figures as files, if a directory was asked for."""
+    """The open tables of an answer and its sentence; all its tables and figures as files, if a directory was asked for."""
     for section in found.sections:
         for shown in section.shown:
             _text_table(shown)
@@ -63,6 +63,8 @@ def answer(found: Answer, directory: Path | None) -> None:
             keep_figure(section.figure, directory, section.anchor)
     for name, rows in found.tables.items():
         keep(rows, directory, name)
+    if found.sentence:
+        print(f"\n{found.sentence}")
 
 
 def _text_table(shown: TextTable) -> None:

@@ -179,9 +179,9 @@ def core_hurts_ood(answer: Answer) -> report.Finding:
     worst = str(held["OOD"].idxmax())
     sentence = (
         f"Without one core head, the full model loses {points(held['OOD'].mean())} out of domain and "
-        f"{points(held['ID'].mean())} "
-        f"in-domain on average over {counted(len(held), 'head')}: a difference of {points(float(difference.mean()))} "
-        f"{in_points(interval)}. The most costly is {worst} ({points(held['OOD'].max())} out of domain)."
+        f"{points(held['ID'].mean())} in-domain on average over {counted(len(held), 'head')}: a difference of "
+        f"{points(float(difference.mean()))} {in_points(interval)}. The most costly is {worst} "
+        f"({points(held['OOD'].max())} out of domain)."
     )
     return report.Finding(key, question, verdict, short, sentence, rule)
 
@@ -191,8 +191,7 @@ def core_against_others(answer: Answer) -> report.Finding:
     key, question = "core-others", "Does ablating a core head hurt more than ablating another head?"
     rule = (
         "Accuracy lost out of domain to a single head, mean over core heads minus mean over the other heads ablated; 95 % "
-        "bootstrap "
-        "interval over heads. Yes if it lies above 0, no if below, undecided if it includes 0."
+        "bootstrap interval over heads. Yes if it lies above 0, no if below, undecided if it includes 0."
     )
     losses = head_losses(answer)
     is_core = losses["core"].astype(bool)
@@ -221,9 +220,8 @@ def super_additive(answer: Answer, scale: str) -> report.Finding:
     question = f"On {on}, does ablating core heads together cost more than one by one?"
     rule = (
         "Excess: joint loss minus summed single losses, with its 95 % paired bootstrap interval, per set and out-of-domain "
-        "case. Yes "
-        "if the interval lies above 0 in more than half of the cases that the floor does not limit, no if below 0 in more than "
-        "half, undecided otherwise. "
+        "case. Yes if the interval lies above 0 in more than half of the cases that the floor does not limit, no if below 0 in "
+        "more than half, undecided otherwise. "
         + (
             "The margin is the log-odds of the right answer; it has no floor."
             if scale == "margin"
@@ -264,8 +262,7 @@ def _count(rows: pd.DataFrame, free: pd.DataFrame, what: str, scale: str) -> str
     excess, low, high = (f"{factor * row[name]:.{digits}f}".replace("-", MINUS) for name in ("excess", "low", "high"))
     return (
         f"{len(rows)} of {counted(len(free), 'result')} {'is' if len(rows) == 1 else 'are'} {what} (most on {label}: "
-        f"{excess}{unit}, "
-        f"95 % interval {low} to {high})"
+        f"{excess}{unit}, 95 % interval {low} to {high})"
     )
 
 

@@ -38,10 +38,7 @@ class Attention(Question):
 
     def options(self, run: Subject, sample: Sample) -> dict[str, object]:
         """As earlier versions kept them: precision only where it is not fp32."""
-        options = super().options(run, sample) | {
-            "cases": None if sample.cases is None else list(sample.cases),
-            "words": self.words,
-        }
+        options = {"cases": None} | super().options(run, sample) | {"words": self.words}
         return {name: value for name, value in options.items() if (name, value) != ("precision", "fp32")}
 
     def measure(self, run: Subject, sample: Sample) -> Mapping[str, pd.DataFrame]:

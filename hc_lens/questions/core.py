@@ -142,7 +142,6 @@ def _core(answer: Answer) -> report.Finding:
 
 def _rank(answer: Answer) -> report.Finding:
     """Whether the lowest and the highest sparsity keep the same heads often."""
-
     key, question = "rank", "Do the sparsities agree on which heads to keep?"
     rule = "Spearman correlation of how often each head is kept, over all heads. Yes if positive, no if negative, at p < 0.05."
     if "joint" not in answer.tables:
@@ -186,7 +185,6 @@ def _mlps(answer: Answer) -> report.Finding:
 
 
 def _heads(answer: Answer, found: report.Finding) -> report.Section:
-
     core, frequency = cast(CoreSummary, answer.options["core"]), answer["frequency"]
     of = f"all {core.n}" if core.k == core.n else f"at least {core.k} of {core.n}"
     panels, n_heads = frequency["sparsity"].nunique(), int(frequency["head"].max()) + 1
@@ -224,7 +222,6 @@ def _frequency(frequency: pd.DataFrame) -> report.TextTable:
 
 
 def _joint(answer: Answer, found: report.Finding) -> report.Section | None:
-
     if (joint := answer.tables.get("joint")) is None:
         return None
     shares = sorted(answer["frequency"]["sparsity"].unique())

@@ -120,6 +120,9 @@ class Emergence(Question):
     def short(self, answer: Answer) -> str:
         return str(answer["before_onset"]["short"].iloc[0])
 
+    def sentence(self, answer: Answer) -> str:
+        return str(answer["before_onset"]["sentence"].iloc[0])
+
     def sections(self, answer: Answer) -> list[report.Section]:
         return [recall_section(answer), entry_section(answer)]
 
@@ -147,7 +150,7 @@ def recall_section(answer: Answer) -> report.Section:
     return report.Section(
         "emergence",
         report.heading(answer.short),
-        f"{row['sentence']} Core: {row['core']}. Chance: random subnetworks with as many heads in each layer.",
+        f"{answer.sentence} Core: {row['core']}. Chance: random subnetworks with as many heads in each layer.",
         curves,
         shown=[
             report.text_table(

@@ -10,6 +10,7 @@ from hc_lens import analysis, figures, report
 from hc_lens.limits import Count, Natural
 from hc_lens.questions.ablated import further_ablations
 from hc_lens.questions.heads import Heads, heads_of
+from hc_lens.questions.places import main_place
 from hc_lens.questions.question import Answer, Question
 from hc_lens.sample import Sample
 from hc_lens.units import Head
@@ -86,5 +87,4 @@ class Greedy(Question):
 def _path(answer: Answer) -> pd.DataFrame:
     """The margin of every set at the place that chose."""
     table = answer["greedy"]
-    place = "OOD mean" if (table["case"] == "OOD mean").any() else "ID mean"
-    return table[(table["case"] == place) & (table["scale"] == "margin")]
+    return table[(table["case"] == main_place(table)) & (table["scale"] == "margin")]

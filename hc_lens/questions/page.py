@@ -56,7 +56,7 @@ def article(
     return report.Article(
         title=title,
         question=question,
-        answer=headline(findings) or sentence("; ".join(answer.short for answer in answers)),
+        answer=headline(findings) or _sentence([answer.short for answer in answers]),
         sections=[section for answer in answers for section in answer.sections],
         findings=findings,
         **rest,
@@ -78,9 +78,8 @@ def run_article(run: Subject, *, title: str, question: str = QUESTION, notes: Se
     answers = answers_of(run)
     collapsed = {each.config.sparsity: each.collapse for each in run.pruned if each.collapse}
     told = facts(pruned_evaluation(run.alive), collapsed) if run.pruned else []
-    if run.pruned:
-        _ = run.core  # without one there is no report
-    fitting = [answer for answer in answers if not _other(answer, run)]
+    others = _others(answers, run) if run.pruned else {}
+    fitting = [answer for answer in answers if answer not in others]
     return article(
         fitting,
         title=title,
@@ -88,24 +87,30 @@ def run_article(run: Subject, *, title: str, question: str = QUESTION, notes: Se
         unmeasured=[each for each in every_question() if run.pruned and not any(isinstance(a.question, each) for a in fitting)],
         facts=told,
         warnings=tuple(text for each in run.pruned for text in each.warnings),
-        notes=(*notes, *filter(None, (_other(answer, run) for answer in answers))),
+        notes=(*notes, *others.values()),
         provenance=_provenance(run),
         config=_settings(run, answers),
     )
 
 
-def _other(answer: Answer, run: Subject) -> str:
-    """What to say of an answer that is about another core, or other rows, than the run has now; empty if it is not."""
-    name = answer.question.name
-    if not run.pruned or answer.question.of != "prune":
-        return ""
-    heads = cast("dict[str, list[str]]", answer.options.get("sets", {})).get("core")
-    if heads is not None and heads != [str(head) for head in run.core.heads]:
-        return f"The {name} kept in the run is of another core, {' '.join(heads)}: hc-lens ablate measures this one."
+def _others(answers: Sequence[Answer], run: Subject) -> dict[Answer, str]:
+    """The answers about another core, or other rows, than the pruning run has now, and what to say of each."""
+    core = [str(head) for head in run.core.heads]
     evaluated = options_of(run.home, "evaluation/full")
-    if isinstance(evaluated, dict) and answer.options.get("task", task := cast("dict[str, Any]", evaluated)["task"]) != task:
-        return f"The {name} kept in the run is of another task than the evaluation: hc-lens ablate measures this one."
-    return ""
+    task = cast("dict[str, Any]", evaluated)["task"] if isinstance(evaluated, dict) else None
+    others: dict[Answer, str] = {}
+    for answer in answers:
+        if answer.question.of != "prune":
+            continue
+        its_core = cast("dict[str, list[str]]", answer.options.get("sets", {})).get("core", core)
+        if its_core != core:
+            other = f"core, {' '.join(its_core)}"
+        elif task is not None and answer.options.get("task", task) != task:
+            other = "task than the evaluation"
+        else:
+            continue
+        others[answer] = f"The {answer.question.name} kept in the run is of another {other}: hc-lens ablate measures this one."
+    return others
 
 
 def _provenance(run: Subject) -> dict[str, object]:
@@ -136,9 +141,8 @@ def headline(findings: Sequence[report.Finding]) -> str:
     by_key = {finding.key: finding for finding in findings}
     leading = [by_key[key] for key in _LEADING if key in by_key and by_key[key].verdict != "not measured"]
     clauses = [*spreads(findings), *(finding.short for finding in leading)]
-    return sentence("; ".join(clauses)) if clauses else ""
+    return _sentence(clauses) if clauses else ""
 
 
-def sentence(clauses: str) -> str:
-    """Clauses with a capital and a full stop."""
-    return f"{clauses[:1].upper()}{clauses[1:]}."
+def _sentence(clauses: Sequence[str]) -> str:
+    return f"{report.heading('; '.join(clauses))}."

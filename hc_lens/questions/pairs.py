@@ -10,6 +10,7 @@ from hc_lens import analysis, figures, report
 from hc_lens.limits import Natural
 from hc_lens.questions.ablated import further_ablations
 from hc_lens.questions.heads import Heads, heads_of, sorted_names
+from hc_lens.questions.places import PLACES, main_place
 from hc_lens.questions.question import Answer, Question
 from hc_lens.sample import Sample
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from hc_lens.questions.subject import Subject
-
-PLACES = ("ID mean", "OOD mean", "OOD - ID")
-"""Means over cases, and their difference, in tables by place."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Pairs(Question):
 
     def short(self, answer: Answer) -> str:
         pairs = answer["interactions"]
-        place = _place(pairs)
+        place = main_place(pairs)
         shown = pairs[(pairs["case"] == place) & (pairs["scale"] == "margin")]
         apart = int(((shown["low"] > 0) | (shown["high"] < 0)).sum())
         most = shown.iloc[int(shown["interaction"].abs().argmax())]
@@ -87,7 +85,3 @@ class Pairs(Question):
                 folded=(report.text_table(report.with_interval(means, "interaction"), "Every pair", labels=2),),
             )
         ]
-
-
-def _place(pairs: pd.DataFrame) -> str:
-    return next(place for place in ("OOD mean", "ID mean") if (pairs["case"] == place).any())

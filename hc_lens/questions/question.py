@@ -61,6 +61,10 @@ class Question(ABC):
         """The answer in half a sentence, without capital and full stop."""
         return "; ".join(finding.short for finding in answer.findings)
 
+    def sentence(self, answer: Answer) -> str:
+        """What to say at length besides, if there is something."""
+        return ""
+
     def sections(self, answer: Answer) -> list[Section]:
         """The figures and tables of a page, each with a heading that says what it shows."""
         return []
@@ -126,6 +130,11 @@ class Answer:
     def short(self) -> str:
         """The answer in half a sentence."""
         return self.question.short(self)
+
+    @property
+    def sentence(self) -> str:
+        """What is said at length besides; empty if nothing is."""
+        return self.question.sentence(self)
 
     def __getitem__(self, table: str) -> pd.DataFrame:
         return self.tables[table]

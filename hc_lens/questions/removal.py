@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from hc_lens import analysis, report
 from hc_lens.pruning.members import digest_of
 from hc_lens.questions.heads import Heads, heads_of, sorted_names
-from hc_lens.questions.pairs import PLACES
+from hc_lens.questions.places import PLACES, main_place
 from hc_lens.questions.question import Answer, Question
 from hc_lens.sample import Sample
 
@@ -40,7 +40,7 @@ class Removal(Question):
 
     def short(self, answer: Answer) -> str:
         table = answer["removal"]
-        place = "OOD mean" if (table["case"] == "OOD mean").any() else "ID mean"
+        place = main_place(table)
         known = table[(table["case"] == place) & (table["scale"] == "margin") & table["difference"].notna()]
         if known.empty:
             return "no subnetwork keeps one of the heads, so that nothing can be removed from it"

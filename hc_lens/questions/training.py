@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hc_lens import figures, report
 from hc_lens.prose import counted, percent
@@ -26,7 +26,7 @@ class Training(Question):
 
     name: ClassVar[str] = "training"
     tables: ClassVar[tuple[str, ...]] = ("training",)
-    of = "finetune"
+    of: ClassVar[Literal["prune", "finetune"]] = "finetune"
     columns: ClassVar[Mapping[str, Sequence[str]]] = {"training": ("step", "case", "group", "accuracy")}
 
     def measure(self, run: Subject, sample: Sample) -> Mapping[str, pd.DataFrame]:
