@@ -46,7 +46,7 @@ class Sample:
             object.__setattr__(self, "cases", tuple(self.cases))
 
     def options(self, task: Task) -> dict[str, object]:
-        """What of this decides what is measured on a task, JSON-ready; the size of a batch does not."""
+        """What of this decides what is measured on a task at one length, JSON-ready; the size of a batch does not."""
         asked: dict[str, object] = {
             "task": task.fingerprint,
             "max_rows": self.max_rows,
@@ -54,6 +54,11 @@ class Sample:
             "seed": self.seed,
         }
         return asked if self.cases is None else asked | {"cases": list(self.cases)}
+
+    def options_beside(self, length: int | None, task: Task) -> dict[str, object]:
+        """The same in a run that cuts pairs at `length`: the sample's own length decides, too, where it is another."""
+        asked = self.options(task)
+        return asked if self.max_length in (None, length) else asked | {"max_length": self.max_length}
 
     def settled(self, run: Run, model: HookedModel) -> Sample:
         """The same with the precision that "auto" comes to in a run, under which its tables are kept."""

@@ -1,5 +1,6 @@
 """One sample says which rows are measured, whatever measures them."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +15,18 @@ from hc_lens.means import ActivationMeans
 from hc_lens.metrics import encode_cases, evaluate
 from hc_lens.models import Classifier, new_model
 from hc_lens.pruning import PruneConfig, Pruned, evaluate_into
+from hc_lens.questions import Ablation as AblationQuestion
+from hc_lens.questions import Attention, AttentionMap, Dependence, Estimate, Greedy, SparsitySweep
 from hc_lens.questions.ablated import single_ablations
+from hc_lens.questions.opened import OpenRun
 from hc_lens.runs import Run
 from hc_lens.sample import Sample
 from hc_lens.study import embedded_model
 from hc_lens.subnetwork import Subnetwork
 from hc_lens.units import Head
 from tests.asking import opened
+
+HEADS = ("L0.H0", "L0.H1")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +75,38 @@ def test_in_a_run_pairs_are_cut_at_what_it_was_pruned_at(
     table = evaluate_into(pruned, model, task, sample, trained=False)
     full = table[table["subnetwork"] == "full"].set_index("case")
     assert margins(kept) == pytest.approx(full["margin"].to_dict(), abs=1e-4)
+    longer = replace(sample, max_length=9)
+    again = single_ablations(opened(pruned, model, task), longer)
+    np.testing.assert_array_equal(again.rows, ablate(model, task, means, single_heads(means), longer).rows)
+    table = evaluate_into(pruned, model, task, longer, trained=False)
+    full = table[table["subnetwork"] == "full"].set_index("case")
+    assert margins(again) == pytest.approx(full["margin"].to_dict(), abs=1e-4)
+    assert margins(again) != pytest.approx(margins(kept), abs=1e-4), "kept at one length, it is not the answer at another"
+
+
+def test_every_question_of_another_length_has_other_options(
+    model: Classifier, task: Task, means: ActivationMeans, tmp_path: Path
+) -> None:
+    run = Run.at(tmp_path / "pruned", "prune", {"of": "hand"})
+    sub = Subnetwork(torch.ones(means.n_layers, means.n_heads + 1, dtype=torch.bool), means, 1)
+    asked = opened(Pruned(run, replace(PruneConfig.desk(0.5), max_length=16), (sub,), ()), model, task)
+    for question in (
+        AblationQuestion(HEADS),
+        Attention(HEADS),
+        AttentionMap(HEADS),
+        Dependence(HEADS),
+        Estimate(),
+        Greedy(heads=HEADS),
+    ):
+        own, same, other = (question.options(asked, asked.settled(Sample(5, max_length=at))) for at in (None, 16, 9))
+        assert own == same != other == {**own, "max_length": 9}, question
+
+
+@pytest.mark.parametrize(("sample", "told"), [(Sample(cases=["a"]), "cases=['a']"), (Sample(max_length=9), "max_length=9")])
+def test_what_a_grid_does_not_heed_is_refused(sample: Sample, told: str, model: Classifier, task: Task, tmp_path: Path) -> None:
+    run = OpenRun((), Run.at(tmp_path / "tuned", "finetune", {"of": "hand"}), lambda: (model, task))
+    with pytest.raises(ValueError, match=f"leave out {re.escape(told)}"):
+        run.ask(SparsitySweep(), sample)
 
 
 def test_without_a_length_pairs_are_cut_at_the_models_own_limit() -> None:

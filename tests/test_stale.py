@@ -20,6 +20,7 @@ from hc_lens.pruning import PruneConfig, Pruned, evaluate_into, evaluation_of, m
 from hc_lens.questions import Ablation, Removal
 from hc_lens.questions.ablated import single_ablations
 from hc_lens.questions.kept_core import core_into, core_of, open_core, open_core_of
+from hc_lens.questions.opened import OpenRun
 from hc_lens.questions.page import run_article
 from hc_lens.report import Article
 from hc_lens.runs import Run, RunError
@@ -270,3 +271,21 @@ def test_checkpoints_are_evaluated_in_the_precision_that_auto_came_to_in_the_run
     finetune(embedded_model(), task, TRAIN, tmp_path, evaluate=score)
     kept = json.loads((tmp_path / "precision.json").read_text())["precision"]
     assert json.loads((tmp_path / "evaluation" / "step-000002.options.json").read_text())["precision"] == kept
+
+
+def test_of_several_runs_the_core_is_that_of_those_with_subnetworks(
+    model: Classifier, task: Task, means: ActivationMeans, tmp_path: Path
+) -> None:
+    alive = [pruned_run(tmp_path / f"run-{seed}", means, {seed: {A, B}}, sparsity) for seed, sparsity in ((42, 0.4), (43, 0.5))]
+    gone = replace(pruned_run(tmp_path / "gone", means, {44: {A}}, 0.9), subnetworks=(), collapsed={44: "every gate closed"})
+    core = core_into(alive, permutations=10)
+    run = OpenRun((gone, *alive), None, lambda: (model, task))
+    assert run.core == core
+    assert run.core.heads == (A, B)
+
+
+def test_the_mean_of_other_heads_is_told_of_chosen_cases_too(measured: Pruned, model: Classifier, task: Task) -> None:
+    one = next(iter(task.ood))
+    answer = opened(measured, model, task).ask(Ablation(controls=1), Sample(2, cases=[one]))
+    others = answer["effects"][answer["effects"]["group"].str.startswith("mean of")]
+    assert set(others["case"]) == {one}

@@ -39,7 +39,7 @@ def evaluate_into(
     """
     run, rows = pruned.run, sample.settled(pruned.run, model)
     rows = rows if rows.max_length is not None else replace(rows, max_length=pruned.config.max_length)
-    asked = _asked(pruned, rows.options(task))
+    asked = _asked(pruned, rows.options_beside(pruned.config.max_length, task))
     if all(_same(options_of(run, name), of) for name, of in asked.items()) and run.file("task", "json").exists():
         return evaluation_of(pruned)
     held = dict.fromkeys(f"seed-{sub.seed}" for sub in pruned.subnetworks)
@@ -54,7 +54,7 @@ def _evaluate_missing(pruned: Pruned | PrunedPath, model: Classifier, task: Task
 
     from hc_lens.metrics import evaluate
 
-    run, asked = pruned.run, _asked(pruned, rows.options(task))
+    run, asked = pruned.run, _asked(pruned, rows.options_beside(pruned.config.max_length, task))
     missing = [sub for sub in pruned.subnetworks if not _same(options_of(run, _table(sub.seed)), asked[_table(sub.seed)])]
     if missing or not _same(options_of(run, _table(None)), asked[_table(None)]):
         part = pruned.only({sub.seed for sub in missing})

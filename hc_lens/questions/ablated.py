@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def single_ablations(run: Subject, sample: Sample) -> analysis.Ablation:
     """Every head of the full model ablated alone; kept as `singles.safetensors`."""
     home, sample = run.home, run.settled(sample)
-    options = sample.options(run.task)
+    options = run.options(sample)
     with home.locked("singles", wait=True):
         found = kept_ablation(home, "singles", options)
         if found is None:
@@ -31,7 +31,7 @@ def further_ablations(
     run: Subject, sample: Sample, ablate: Callable[[analysis.Ablation], analysis.Ablation]
 ) -> analysis.Ablation:
     """What `ablate` makes of all sets ablated on these rows so far, single heads at least; kept as `joint.safetensors`."""
-    options = sample.options(run.task)
+    options = run.options(sample)
     with run.home.locked("joint", wait=True):
         known = kept_ablation(run.home, "joint", options)
         found = ablate(single_ablations(run, sample) if known is None else known)

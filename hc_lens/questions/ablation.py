@@ -119,7 +119,7 @@ def _with_mean_of_others(answer: Answer, run: Subject) -> Answer:
     import pandas as pd
 
     asked = answer.options
-    rows = {name: asked[name] for name in ("task", "max_rows", "precision", "seed")}
+    rows = {name: value for name, value in asked.items() if name not in ("sets", "controls")}
     heads, effects = _heads(answer), answer["effects"]
     singles = kept_ablation(run.home, "singles", rows)
     if singles is None or len(heads) == len(singles.groups):

@@ -121,7 +121,8 @@ class AttentionMap(Question):
 
     def options(self, run: Subject, sample: Sample) -> dict[str, object]:
         heads = [str(head) for head in heads_of(run, self.heads)]
-        return {"task": run.task.fingerprint, "heads": heads, "pair": list(self._pair(run, sample))}
+        asked = {"task": run.task.fingerprint, "heads": heads, "pair": list(self._pair(run, sample))}
+        return asked | {name: value for name, value in run.options(sample).items() if name == "max_length"}
 
     def _pair(self, run: Subject, sample: Sample) -> tuple[str, str]:
         if self.pair is not None:

@@ -37,7 +37,7 @@ class Estimate(Question):
         import pandas as pd
 
         estimate = analysis.first_order_effects(run.model, run.task, run.means, sample)
-        exact = kept_ablation(run.home, "singles", sample.options(run.task))
+        exact = kept_ablation(run.home, "singles", run.options(sample))
         agreement = (
             pd.DataFrame({"case": []}) if exact is None else analysis.rank_correlation(estimate, exact, seed=sample.seed)
         )

@@ -106,5 +106,12 @@ def _warn(told: Sequence[str]) -> None:
 
 
 def grid_options(run: Subject, sample: Sample, grid: Grid) -> Mapping[str, object]:
-    """The options of a question about a grid."""
-    return sample.options(run.task) | {"grid": grid.spec()}
+    """The options of a question about a grid.
+
+    Raises:
+        ValueError: for a sample of some cases, or of a length: runs are evaluated whole, at the length that they are pruned at.
+    """
+    asked = run.options(sample)
+    if other := [f"{name}={asked[name]}" for name in ("cases", "max_length") if name in asked]:
+        raise ValueError(f"a grid is evaluated on every case, at the length that it is pruned at: leave out {other[0]}")
+    return asked | {"grid": grid.spec()}

@@ -47,7 +47,7 @@ class Question(ABC):
 
     def options(self, run: Subject, sample: Sample) -> dict[str, object]:
         """What decides the tables, JSON-ready: kept ones are of exactly these, or measured anew."""
-        return sample.options(run.task)
+        return run.options(sample)
 
     def findings(self, answer: Answer) -> list[Finding]:
         """What the tables show by a rule, if there is one."""

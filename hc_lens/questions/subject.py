@@ -100,10 +100,19 @@ class Subject:
         """
         from hc_lens.questions.kept_core import open_core, open_core_of
 
-        return open_core_of(self.pruned) if len(self.alive) > 1 else open_core(self.place("prune"))
+        return open_core_of(self.alive) if len(self.alive) > 1 else open_core(self.place("prune"))
+
+    @property
+    def _length(self) -> int | None:
+        """What pairs were cut at in pruning; a fine-tuning run has none."""
+        return self.pruned[0].config.max_length if self.pruned else None
+
+    def options(self, sample: Sample) -> dict[str, object]:
+        """What of a sample decides what is measured in the run, JSON-ready."""
+        return sample.options_beside(self._length, self.task)
 
     def settled(self, sample: Sample) -> Sample:
         """The sample with the run's own length, where it names none, and the precision that "auto" comes to in it."""
-        if sample.max_length is None and self.pruned:
-            sample = replace(sample, max_length=self.pruned[0].config.max_length)
+        if sample.max_length is None:
+            sample = replace(sample, max_length=self._length)
         return sample if sample.precision != "auto" else sample.settled(self.home, self.model)
